@@ -27,8 +27,11 @@ OF_KIND: dict[type, str] = {ProductCase: "gemm", ExpertsCase: "grouped_gemm", El
 """Parts of a stack that price what is asked for by itself."""
 
 KERNELS = tuple(OF_KIND.values())
-FLAT = ("matrix_efficiency", "hbm_efficiency", "operator_launch", "attention_passes")
-LINKS = ("network_efficiency", "collective_launch")
+FLAT = ("matrix_efficiency", "hbm_efficiency", "operator_launch", "attention_passes", "matrix_energy", "roofline_exponent")
+LINKS = ("network_efficiency", "collective_launch", "network_half_size", "reduction_format")
+ENGINE = ("iteration", "moe")
+"""Parts of a stack that an inference engine adds to the kernels of a model."""
+
 NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
 """What decides whether dies of a stage are in several nodes."""
@@ -171,10 +174,10 @@ def _unread_leaves(base: Design, cases: Sequence[Any], moved: Collection[str]) -
     stack = base.mapping.stack
     if base.mapping.kernel is not None:
         return dict.fromkeys(
-            (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, "collective_launch"), "dies communicate by simulated programs"
+            (*ATTENTION, *COLLECTIVES, *KERNELS, *FLAT, *LINKS[1:], *ENGINE), "dies communicate by simulated programs"
         )
     if isinstance(cases[0], CollectiveCase):
-        reasons = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT), "the workload is a single collective")
+        reasons = dict.fromkeys((*ATTENTION, *KERNELS, *FLAT, *ENGINE, LINKS[-1]), "the workload is a single collective")
         patterns = {case.pattern for case in cases if isinstance(case, CollectiveCase)}
         if not patterns & {*EXPERT_EXCHANGES}:
             reasons["moe_all_to_all"] = "the workload has no exchange with experts"
@@ -184,7 +187,7 @@ def _unread_leaves(base: Design, cases: Sequence[Any], moved: Collection[str]) -
         return reasons | _unread_link_leaves(base, patterns - {*EXPERT_EXCHANGES}, can_cross_nodes(base, moved))
     if isinstance(cases[0], AttentionCase):
         kinds = {attention_library_part(case) for case in cases if isinstance(case, AttentionCase)}
-        others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS)
+        others = (*(kind for kind in ATTENTION if kind not in kinds), *COLLECTIVES, *KERNELS, *LINKS, *ENGINE)
         priced = all(getattr(stack, kind) is not None for kind in kinds)
         flat = dict.fromkeys(FLAT, f"mapping.stack.{'/'.join(sorted(kinds))} gives the time of this kernel") if priced else {}
         passed = () if {"decode_attention", "mla_decode_attention"} & kinds else ("attention_passes",)
@@ -197,11 +200,12 @@ def _unread_leaves(base: Design, cases: Sequence[Any], moved: Collection[str]) -
     if not models:
         reasons = dict.fromkeys((*ATTENTION, "attention_passes"), "the workload has no attention")
         reasons |= dict.fromkeys(COLLECTIVES, "the workload has no collective of a library") | _of_kernels(stack, cases)
+        reasons |= dict.fromkeys(ENGINE, "the workload has no iterations of a model")
         sums = () if isinstance(cases[0], ProductCase) else (*LINKS, *NODES)
         return reasons | dict.fromkeys(sums, "dies exchange nothing")
     reasons = {"all_to_all": "no model on such chips uses a library for exchanges"}
     if not any(model.experts for model in models):
-        reasons["grouped_gemm"] = "no model here has experts"
+        reasons |= dict.fromkeys(("grouped_gemm", "moe"), "no model here has experts")
     if not any(model.latent is not None or model.compressed is not None for model in models):
         reasons["mla_decode_attention"] = "no model here has latents"
     if software_of(base.mapping) not in ON_DEVICES:
@@ -247,6 +251,7 @@ def _unread_link_leaves(base: Design, patterns: set[str], crossing: bool) -> dic
     if all(library):
         if not crossing:
             links["network_efficiency"] = "mapping.both.allreduce is the library's, within a node"
+        links["network_half_size"] = "mapping.both.allreduce is the library's"
         if stack.one_shot_allreduce is not None and patterns == {"allreduce"}:
             links["collective_launch"] = "mapping.stack.one_shot_allreduce gives the start time"
     return links

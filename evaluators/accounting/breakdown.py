@@ -313,7 +313,7 @@ def _block_rows(
                 call.name,
                 _shape_text(call) + ("" if chosen is None else chosen(call)),
                 flop,
-                (fetched + total(call.local) + total(call.moved)) * float(several),
+                (fetched + total(call.local)) * float(several),
                 total(bytes_in) / total(call.fetch * away[place]) if bytes_in is not None and fetched else 0.0,
                 max(parts, key=lambda name: parts[name]) if parts else "overhead",
                 seconds,

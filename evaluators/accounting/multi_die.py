@@ -7,6 +7,7 @@ for shared-cache dies.
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from dse.evaluators.graph.expert_loads import experts_per_token, parts_reached
 from dse.evaluators.graph.operators import Operator, Segment, useful_flop
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.engine_overheads import NO_TERMS, OverheadTimes, StepTerms, overhead_times, step_terms
 from dse.evaluators.layouts.micro_batches import BatchWork, ReplicaWork
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit, LayerUnit, MicroBatchPass, largest_replica_share
 from dse.evaluators.layouts.stage_balance import cut_stages
@@ -121,6 +123,11 @@ class PassWork(NamedTuple):
     units: tuple[UnitOfPass, ...]
     onward: list[TimedBlock]
 
+    def seconds(self, die_split: DieSplit) -> Any:
+        """Time of the kernels and exchanges of all parts of the micro-batch through all stages. [s]"""
+        onward = (die_split.pp - 1) * die_split.halves * self.onward[0].seconds if self.onward else 0.0
+        return onward + sum(unit.times * unit.seconds for unit in self.units)
+
 
 MemoryItems = tuple[tuple[str, Any], ...]
 """Bytes of a memory by use."""
@@ -165,14 +172,23 @@ class MultiDieLayout(Layout):
             DesignError: formats of other sizes side by side, where a die has values of one size.
         """
         case, kind = only_case(job), self.kind
-        both = {name: _play_phase(kind, design, case, job.decode_context, name, fidelity) for name in ("prefill", "decode")}
+        terms = dies_terms(design.mapping)
+        both = {
+            name: _play_phase(kind, design, case, job.decode_context, name, fidelity, terms.sizes)
+            for name in ("prefill", "decode")
+        }
         played = {name: passes for name, (passes, _) in both.items()}
         stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
         held = _held_bytes(design, case, stages, played, kind.sizes(design.mapping))
         phases = []
         for name, (work, slices) in both.items():
             die_split = phase_split(design, case, name)
-            seconds, total, done = _sum_passes(work, stages, die_split, name)
+            beside = [pass_overheads(design.mapping, case.model, step, die_split) for step in work]
+            seconds, total, done = _sum_passes(work, stages, die_split, name, beside)
+            plain, padded = work, tuple[TimedBlock, ...]()
+            if detailed and terms.pads(name):
+                plain, _ = _play_phase(kind, design, case, job.decode_context, name, fidelity, ())
+                padded = tuple(detailed_blocks(work, die_split))
             flop = _useful_operations(case, name, job.decode_context)
             phases.append(
                 PhaseCost(
@@ -182,9 +198,11 @@ class MultiDieLayout(Layout):
                     work=total,
                     flop=partial(_paced_operations, kind, design, case, name, job.decode_context),
                     memory=tuple(self.die_contents(design, name, held[name], slices)),
-                    timed=tuple(detailed_blocks(work, die_split)) if detailed else (),
+                    timed=tuple(detailed_blocks(plain, die_split)) if detailed else (),
                     dies=die_split.ranks,
                     useful_share=flop / done if done else 1.0,
+                    padded=padded,
+                    overheads=_sum_overheads(work, beside, die_split),
                 )
             )
         return tuple(phases)
@@ -259,12 +277,61 @@ def _useful_operations(case: BatchCase, phase: str, decode_context: str) -> floa
 
 
 def _play_phase(
-    kind: DieKind, design: Design, case: BatchCase, decode_context: str, phase: str, fidelity: str
+    kind: DieKind,
+    design: Design,
+    case: BatchCase,
+    decode_context: str,
+    phase: str,
+    fidelity: str,
+    graph_sizes: tuple[float, ...],
 ) -> tuple[tuple[PassWork, ...], Any]:
-    """Forward passes of a phase, and further results of a die in it."""
+    """Forward passes of a phase, and further results of a die in it; requests padded to the sizes of recorded graphs."""
     die_split = phase_split(design, case, phase)
-    return pass_work(
-        kind, design, BatchWork(largest_replica_share(case, die_split.slots), phase, decode_context), die_split, fidelity
+    work = BatchWork(largest_replica_share(case, die_split.slots), phase, decode_context, graph_sizes)
+    return pass_work(kind, design, work, die_split, fidelity)
+
+
+def dies_terms(mapping: Mapping) -> StepTerms:
+    """Terms of a mapping's stack that change the calls of a step; none where dies have no stack."""
+    return NO_TERMS if mapping.stack is None else step_terms(mapping.stack)
+
+
+def pass_overheads(mapping: Mapping, model: Model, work: PassWork, die_split: DieSplit) -> OverheadTimes:
+    """Time of a forward pass beyond its kernels, all parts of the micro-batch together.
+
+    Args:
+        mapping, model: as they are.
+        work: the pass, of one part of a micro-batch.
+        die_split: division of the model.
+    """
+    step, halves = work.of.step, die_split.halves
+    if mapping.stack is None or mapping.stack.iteration is None or step is None:
+        return OverheadTimes()
+    whole = replace(step, requests=step.requests * halves, decodes=step.decodes * halves)
+    return replica_overheads(mapping, model, whole, halves, work.seconds(die_split))
+
+
+def replica_overheads(mapping: Mapping, model: Model, step: StepCounts, parts: Any, kernels: Any) -> OverheadTimes:
+    """Time of an iteration of an attention replica beyond its kernels, each of its parts launched by itself.
+
+    Args:
+        mapping, model: as they are.
+        step: all requests of the replica, not padded.
+        parts: of the iteration that take turns.
+        kernels: time of the kernels of all parts. [s]
+    """
+    if mapping.stack is None:
+        return OverheadTimes()
+    launch, host = overhead_times(mapping.stack.iteration, model, step, kernels / parts)
+    return OverheadTimes(launch * parts, host)
+
+
+def _sum_overheads(work: Sequence[PassWork], beside: Sequence[OverheadTimes], die_split: DieSplit) -> OverheadTimes:
+    """Time beyond kernels of all micro-batches of a phase on the mean stage."""
+    times = [step.of.times * die_split.batches / die_split.pp for step in work]
+    return OverheadTimes(
+        sum(count * each.launch for count, each in zip(times, beside, strict=True)),
+        sum(count * each.host for count, each in zip(times, beside, strict=True)),
     )
 
 
@@ -478,15 +545,17 @@ def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
-def _sum_passes(played: Sequence[PassWork], stages: Array, die_split: DieSplit, phase: str) -> tuple[Any, Activity, float]:
-    """Time of all forward passes, and activity of all dies for all micro-batches."""
+def _sum_passes(
+    played: Sequence[PassWork], stages: Array, die_split: DieSplit, phase: str, beside: Sequence[OverheadTimes]
+) -> tuple[Any, Activity, float]:
+    """Time of all forward passes with what is beside their kernels, and activity of all dies for all micro-batches."""
     seconds: Any = 0.0
     activity, flop = Activity(), 0.0
-    for step in played:
+    for step, overheads in zip(played, beside, strict=True):
         times = step.of.times
         onward = step.onward[0].seconds * die_split.halves if step.onward else 0.0
         seconds = seconds + times * _pace_batches(
-            [unit.seconds for unit in step.units], stages, onward, die_split.batches, phase
+            [unit.seconds for unit in step.units], stages, onward, die_split.batches, phase, overheads.iteration_seconds(0.0)
         )
         every = times * die_split.batches * die_split.halves * die_split.dp * die_split.group
         for unit in step.units:
@@ -502,14 +571,14 @@ def exchange_activity(blocks: list[TimedBlock]) -> Activity:
     return blocks[0].costs[0].activity or Activity()
 
 
-def _pace_batches(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str) -> Any:
-    """Time of some micro-batches in flight.
+def _pace_batches(seconds: Sequence[Any], stages: Array, onward: Any, batches: int, phase: str, beside: Any = 0.0) -> Any:
+    """Time of some micro-batches in flight, each with a time beside its kernels, which stages share evenly.
 
     A step of decode is over when its slowest stage has had them all, and no sooner than one has passed all stages; prompts fill
     and drain the pipeline.
     """
     own = np.stack(np.broadcast_arrays(*(np.atleast_1d(np.asarray(value, float)) for value in seconds)))
-    each = np.sum(stages * own, axis=1)
+    each = np.sum(stages * own, axis=1) + beside / len(stages)
     slowest = np.maximum(np.max(each[:-1] + onward, axis=0, initial=0.0), each[-1])
     through = each.sum(axis=0) + (len(each) - 1) * onward
     found_seconds = phase_seconds(through, slowest, IterationSchedule(batches, is_ring=phase == "decode"))

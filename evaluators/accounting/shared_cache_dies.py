@@ -24,6 +24,7 @@ from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.graph.operators import Operator, Segment
 from dse.evaluators.layouts import tensor_parallel as devices
 from dse.evaluators.layouts.attention_requests import RequestsOfReach
+from dse.evaluators.layouts.engine_overheads import StepTerms, step_terms
 from dse.evaluators.layouts.micro_batches import ReplicaWork
 from dse.evaluators.layouts.multi_die import DieContext, DieSplit, micro_batch_passes, unchanged_segment
 from dse.evaluators.layouts.tensor_formats import ValueBytes, combine_bytes, value_bytes
@@ -36,13 +37,19 @@ from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
-from dse.space.stack import ExpertOverheads
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
+    """Breakdown rows of one phase; then padding, launches and host. Equal operators of two layer kinds are merged."""
+    plain, padded = (_call_rows(phase, timed, fidelity) for timed in (phase.timed, phase.padded))
+    padding = [breakdown.padding_row(phase.name, plain, padded)] if padded else []
+    return [*plain, *padding, *breakdown.overhead_rows(phase.name, 1.0, phase.overheads)]
+
+
+def _call_rows(phase: PhaseCost, timed: Sequence[TimedBlock], fidelity: str) -> list[BreakdownRow]:
+    """Breakdown rows of the calls of some blocks of a phase."""
     rows: dict[tuple[str, str], BreakdownRow] = {}
-    for timed_block in phase.timed:
+    for timed_block in timed:
         split, many = (
             partial(jobs.time_by_resource, fidelity),
             {"dies": phase.dies, "useful_times": phase.dies * phase.useful_share},
@@ -60,9 +67,10 @@ def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
-    overheads, reduced = devices.expert_overheads(mapping.stack), mapping.stack.reduction_format
+    stack = mapping.stack
+    imbalance = None if stack.moe is None else stack.moe.imbalance
     found_design: Alone = _own(
-        work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity, overheads, reduced
+        work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity, step_terms(stack), imbalance
     )
     return found_design
 
@@ -76,20 +84,20 @@ def _own(
     rates: FormatRates | None,
     passed: Any,
     fidelity: str,
-    moe: ExpertOverheads | None,
-    reduced: str | None,
+    terms: StepTerms,
+    imbalance: Any,
 ) -> Alone:
     """Work of single dies.
 
     Args:
         work, die_split, machine, precision, rates, fidelity: as they are.
         passed: vector passes over K and V.
-        moe: what the engine does around expert products; None for nothing.
-        reduced: number format in which dies add up partial sums; None for that of activations, or of what experts send back.
+        terms: terms of the stack; work is padded already where it says so.
+        imbalance: excess rows of the busiest die with experts, as of `DieContext`.
     """
 
     def cover(part: Segment, attend: RequestsOfReach) -> CallBlock:
-        calls = devices.segment_calls(part, 1, precision, rates, moe=moe)
+        calls = devices.segment_calls(part, 1, precision, rates, terms=terms)
         return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
@@ -109,8 +117,8 @@ def _own(
         float(BYTES_BY_FORMAT[precision.activations]),
         combine_bytes(precision),
         unchanged_segment,
-        0.0 if reduced is None else float(BYTES_BY_FORMAT[reduced]),
-        None if moe is None else moe.imbalance,
+        0.0 if terms.reduction is None else float(BYTES_BY_FORMAT[terms.reduction]),
+        imbalance,
     )
     return single_die_work(micro_batch_passes(work, die_split, context), machine, cost_model(fidelity), sums)[0], ()
 

@@ -16,7 +16,7 @@ from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
-from dse.evaluators.calls.call import NOTHING, ONCE, CallBlock
+from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
@@ -475,8 +475,6 @@ def device_activity(
                 operations = operations + call.operations + call.specials
             operations = operations + call.streamed * passes
             fetch = fetch + (call.local * cache.is_exceeded(call.local) if cache else 0.0)
-            if call.moved is not NOTHING:
-                fetch, near = fetch + call.moved, near + call.moved
         macs, operands = macs + block.times * done, operands + block.times * wide
         elements = elements + block.times * operations
         memory, shared = memory + block.times * fetch, shared + block.times * (read + near)

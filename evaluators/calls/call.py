@@ -26,7 +26,10 @@ NOTHING = 0.0
 
 
 PREFETCHABLE = ("weights", "kv", "states")
-"""What calls read that is in main memory before the step; logits are written in it."""
+"""What calls read that is in main memory before the step; logits and activations are written in it."""
+
+ACTIVATIONS = "activations"
+"""What calls read and write that main memory has between them, whatever a cache has room for."""
 
 
 class AlgorithmCandidate(NamedTuple):
@@ -134,13 +137,13 @@ class KernelCall(NamedTuple):
         width: bytes of an operand's value, of the wider one as it is multiplied. [B]
         operations, specials: on elements, of one core, None for none; a special one is an exponential, a root or a quotient.
         streamed: elements of K and V that a vector engine would pass over to do the attention itself.
-        reads: what that one core reads from main memory, unless it has it: "weights", "kv", "states", "logits" or nothing.
+        reads: what that one core reads from main memory, unless it has it: "weights", "kv" or "states", or "logits" or
+            "activations", which main memory has whatever a cache has room for; or nothing.
         fetch: how much of that. [B]
         known: share of `fetch` that is in main memory before the step; the rest is written by it.
         piece, stride: contiguous bytes of that, and from one piece to the next; a stride of 0 is contiguous. [B]
         wrote: contiguous bytes of what is written. [B]
         local: bytes of activations that go through a cache. [B]
-        moved: bytes of activations that go between cores and main memory, whatever the cache has room for. [B]
         kernel: whose program a mesh of cores runs; nothing else is said of such a call.
         job: what a chip of tiles is asked for as a whole (`cost_models.jobs`), likewise.
         exchange: messages beside the product's own.
@@ -185,7 +188,6 @@ class KernelCall(NamedTuple):
     wrote: Any = NOTHING
     masked: Any = NOTHING
     repeated: Any = NOTHING
-    moved: Any = NOTHING
 
     @property
     def can_be_prefetched(self) -> bool:

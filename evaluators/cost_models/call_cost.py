@@ -73,7 +73,7 @@ class CallCost(NamedTuple):
         spilled: where that is main memory; elsewhere it is the cache.
         need: bytes of weights or KV that come from main memory. [B]
         per_byte: one of them. [s/B]
-        read: all of them, with the latency of the first, and activations that main memory has anyway. [s]
+        read: all of them, with the latency of the first. [s]
         memory: activations and all of these bytes.
         network: messages that nothing hides; None where there are none.
         activity: of one run of a kernel or job; None elsewhere, where the call says it.
@@ -261,9 +261,6 @@ def call_cost(
         need, read, per_byte = _came(call, machine, reader, away, reads)
         if least is not NOTHING:
             read, per_byte = maximum(read, need * least), maximum(per_byte, least)
-    streams = bool(call.reads)
-    if call.moved is not NOTHING:
-        read, streams = read + call.moved * memory.byte, True
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -276,7 +273,7 @@ def call_cost(
             activations = call.local * (memory.byte if spilled else cache.byte)
         else:
             activations = call.local * where(spilled, memory.byte, cache.byte)
-        reading = activations + read if streams else activations
+        reading = activations + read if call.reads else activations
     network: Any = None
     shown: Callable[[Any], Any] | None = None
     if call.group is not None:

@@ -148,7 +148,6 @@ def _kind(kernel_call: KernelCall) -> tuple[bool, ...] | None:
         (kernel_call.kernel, kernel_call.job, kernel_call.group, kernel_call.exchange) != (None,) * 4
         or len(kernel_call.products) > 1
         or kernel_call.wrote is not NOTHING
-        or (kernel_call.reads and kernel_call.moved is not NOTHING)
     ):
         return None
     if (
@@ -166,9 +165,7 @@ def _leaves(kernel_call: KernelCall) -> tuple[Any, ...]:
     operations, streamed = (
         (0.0, 0.0) if kernel_call.operations is None else (kernel_call.operations + kernel_call.specials, kernel_call.streamed)
     )
-    fetch, piece, stride = kernel_call.moved, 0.0, 0.0
-    if kernel_call.reads:
-        fetch, piece, stride = kernel_call.fetch, kernel_call.piece, kernel_call.stride
+    fetch, piece, stride = (kernel_call.fetch, kernel_call.piece, kernel_call.stride) if kernel_call.reads else (0.0, 0.0, 0.0)
     return count, m, k, n, operations, streamed, fetch, piece, stride, kernel_call.local
 
 

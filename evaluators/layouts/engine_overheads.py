@@ -34,11 +34,15 @@ class StepTerms(NamedTuple):
         reduction: number format of the sums between devices; None for that of activations.
         sizes: decode batches of recorded graphs, as of `recorded_batch_sizes`.
         logit_bytes: main memory traffic of a logit; None for none. [B]
+        row_passes, intermediate_passes: passes over rows of experts, and over what is between their products; None for none
+            beside those of kernels. [-]
     """
 
     reduction: str | None = None
     sizes: tuple[float, ...] = ()
     logit_bytes: Any = None
+    row_passes: Any = None
+    intermediate_passes: Any = None
 
     def pads(self, phase: str) -> bool:
         """Whether requests of the iterations of a phase are padded: prompts differ in length, so that no graph replays them."""
@@ -73,13 +77,19 @@ class OverheadTimes(NamedTuple):
 def step_terms(stack: Stack) -> StepTerms:
     """Terms of a stack that change which calls a step has.
 
+    Library kernels of expert products collect and add up rows themselves, so that a stack with these has no passes beside them.
+
     Raises:
         DesignError: sizes of recorded graphs that do not rise.
     """
-    iteration = stack.iteration
-    if iteration is None:
-        return NO_TERMS if stack.reduction_format is None else StepTerms(stack.reduction_format)
-    return StepTerms(stack.reduction_format, recorded_batch_sizes(iteration.graph_batch_sizes), iteration.logit_bytes)
+    iteration, moe = stack.iteration, stack.moe if stack.grouped_gemm is None else None
+    if (stack.reduction_format, iteration, moe) == (None,) * 3:
+        return NO_TERMS
+    terms = StepTerms(stack.reduction_format)
+    if iteration is not None:
+        sizes = recorded_batch_sizes(iteration.graph_batch_sizes)
+        terms = terms._replace(sizes=sizes, logit_bytes=iteration.logit_bytes)
+    return terms if moe is None else terms._replace(row_passes=moe.row_passes, intermediate_passes=moe.intermediate_passes)
 
 
 @lru_cache(maxsize=256)
@@ -141,8 +151,12 @@ def launch_floor(iteration: IterationOverheads, model: Model, step: StepCounts) 
 
 def host_seconds(iteration: IterationOverheads, step: StepCounts) -> Any:
     """Time of the host in an iteration: a constant, and a part for each request that decodes. [s]"""
-    requests = step.sequences if step.phase == "decode" else step.decodes
-    return _or_nothing(iteration.host_time) + _or_nothing(iteration.request_host_time) * requests
+    return _host_seconds(iteration, step.sequences if step.phase == "decode" else step.decodes)
+
+
+def lone_request_host_seconds(iteration: IterationOverheads | None) -> Any:
+    """Least time of the host in an iteration with a request that decodes. [s]"""
+    return NOTHING if iteration is None else _host_seconds(iteration, 1.0)
 
 
 def overhead_times(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> OverheadTimes:
@@ -184,6 +198,10 @@ def with_logits(part: Segment, calls: tuple[KernelCall, ...], tp: Any, logit_byt
         part.name, LOGITS, (calls[-1].name,), part.rows, (rows, 1, columns),
         reads=LOGITS, fetch=nbytes, nbytes=nbytes,
     )  # fmt: skip
+
+
+def _host_seconds(iteration: IterationOverheads, requests: Any) -> Any:
+    return _or_nothing(iteration.host_time) + _or_nothing(iteration.request_host_time) * requests
 
 
 def _or_nothing(value: Any) -> Any:

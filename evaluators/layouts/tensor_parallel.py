@@ -6,13 +6,14 @@ many as all can have (`space.mapping.UNEVEN_KV_HEADS`). Partial sums arise where
 the part that has one ends in an allreduce (Megatron-LM, [shoeybi2019] section 3).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import pairwise
 from math import inf
 from typing import Any
 
 from dse.evaluators.calls.call import (
+    ACTIVATIONS,
     NOTHING,
     ONCE,
     CallBlock,
@@ -45,7 +46,6 @@ from dse.evaluators.layouts.tensor_formats import format_product, index_format, 
 from dse.space.array_math import ceil_div, maximum
 from dse.space.layers import LayerGroup, value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
-from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model, RecurrentMixing
 from dse.space.number_formats import FormatRates
 from dse.space.parameter_counts import (
@@ -56,7 +56,6 @@ from dse.space.parameter_counts import (
     sequence_memory,
     value_head_dim,
 )
-from dse.space.stack import ExpertOverheads, Stack
 
 SOFTMAX_OPERATIONS = 4.0
 """Vector operations a score: subtract the maximum, exponential, add to the sum, rescale."""
@@ -83,7 +82,7 @@ def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
 def device_blocks(
     parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
     rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
-    moe: ExpertOverheads | None = None, terms: StepTerms = NO_TERMS,
+    terms: StepTerms = NO_TERMS,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
     """Calls of the segments on one of `tp` devices, divided at the allreduces between them.
 
@@ -98,12 +97,11 @@ def device_blocks(
         recorded: whether a recorded graph of launches holds them; else the host starts each.
         heads: KV heads that do not divide, as of `kv_heads_per_device`.
         phases: of allreduces along a K-tree.
-        moe: what the engine does around expert products; None for nothing.
         terms: terms of the stack; requests of the parts are padded already where it says so.
     """
     made: dict[str, CallBlock] = {}
     for part in parts:
-        calls = with_logits(part, segment_calls(part, tp, precision, rates, heads, moe), tp, terms.logit_bytes)
+        calls = segment_calls(part, tp, precision, rates, heads, terms)
         made[part.name] = CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), part.times)
     after: dict[str, tuple[LeadingCollective | None, Any]] = {"": (None, None)}
     sums: dict[tuple[int, Any], LeadingCollective] = {}
@@ -276,40 +274,28 @@ def _summed(part: Segment) -> Any:
     return None if not partial or part.joined else partial[-1].n.units * partial[-1].n.width
 
 
-@memoize_by_identity
-def expert_overheads(stack: Stack) -> ExpertOverheads | None:
-    """Overheads around expert products that no library kernel of a stack contains; None for nothing.
-
-    Library kernels of expert products collect and add up rows themselves.
-    """
-    moe: ExpertOverheads | None = stack.moe
-    if moe is None or stack.grouped_gemm is None:
-        return moe
-    return replace(moe, row_passes=None, intermediate_passes=None)
-
-
 def segment_calls(
     part: Segment,
     tp: Any,
     precision: FormatPlan,
     rates: FormatRates | None,
     heads: str | None = None,
-    moe: ExpertOverheads | None = None,
+    terms: StepTerms = NO_TERMS,
 ) -> tuple[KernelCall, ...]:
-    """Calls of a segment's operators on one of `tp` devices, and of what the engine does around expert products."""
+    """Calls of a segment's operators on one of `tp` devices, and of what the engine does around expert products and logits."""
     calls: list[KernelCall] = []
     for operator in part.operators:
-        calls.append(device_call(part, operator, tp, precision, rates, heads, moe))
-        if operator.name == LAST_OF_EXPERTS and isinstance(operator, MatMulOp) and moe and moe.row_passes is not None:
-            calls.append(_row_passes(part, operator, tp, moe.row_passes))
-    return tuple(calls)
+        calls.append(device_call(part, operator, tp, precision, rates, heads, terms))
+        if operator.name == LAST_OF_EXPERTS and isinstance(operator, MatMulOp) and terms.row_passes is not None:
+            calls.append(_row_passes(part, operator, tp, terms.row_passes))
+    return with_logits(part, tuple(calls), tp, terms.logit_bytes)
 
 
 LAST_OF_EXPERTS = "experts_down"
 """Product of experts whose results are vectors of tokens again."""
 
-ROW_PASSES = "expert_rows"
-"""Call that permutes, quantises and adds up rows of experts."""
+EXPERT_ROWS = "expert_rows"
+"""Name of the call that permutes, quantises and adds up rows of experts."""
 
 ROW_BYTES = 2.0
 """Bytes of a value in passes over rows of experts: 16 bits, whatever products take. [B]"""
@@ -318,8 +304,10 @@ ROW_BYTES = 2.0
 def _row_passes(part: Segment, last: MatMulOp, tp: Any, passes: Any) -> KernelCall:
     """Call that passes over rows of experts in main memory; each device has all rows of its experts."""
     width = local_width(last.n, tp)
-    moved = last.m * width * (ROW_BYTES * passes)
-    return KernelCall(part.name, ROW_PASSES, (last.name,), part.rows, (last.m, 1, width), moved=moved)
+    nbytes = last.m * width * (ROW_BYTES * passes)
+    return KernelCall(
+        part.name, EXPERT_ROWS, (last.name,), part.rows, (last.m, 1, width), reads=ACTIVATIONS, fetch=nbytes, nbytes=nbytes
+    )
 
 
 def device_call(
@@ -329,7 +317,7 @@ def device_call(
     precision: FormatPlan,
     rates: FormatRates | None,
     heads: str | None = None,
-    moe: ExpertOverheads | None = None,
+    terms: StepTerms = NO_TERMS,
 ) -> KernelCall:
     """Call of an operator's share on one of `tp` devices."""
     act, name, needs = BYTES_BY_FORMAT[precision.activations], operator.name, operator.needs
@@ -355,14 +343,15 @@ def device_call(
         return _recur(part, operator, tp, precision, rates)
     if isinstance(operator, ElementwiseOp):
         elements = operator.rows * local_width(operator.dim, tp)
-        local, moved = elements * float(operator.passes * act), NOTHING
-        if moe and moe.intermediate_passes is not None and name.startswith("experts_"):
-            local, moved = NOTHING, elements * (ROW_BYTES * moe.intermediate_passes)
-        return KernelCall(
+        call = KernelCall(
             part.name, name, needs, part.rows, (operator.rows, 1, local_width(operator.dim, tp)),
-            operations=elements * float(operator.operations), local=local, moved=moved, operators=(name,),
+            operations=elements * float(operator.operations), local=elements * float(operator.passes * act), operators=(name,),
             asked=elementwise_problem(operator, tp, precision),
         )  # fmt: skip
+        if terms.intermediate_passes is None or not name.startswith("experts_"):
+            return call
+        nbytes = elements * (ROW_BYTES * terms.intermediate_passes)
+        return call._replace(local=NOTHING, reads=ACTIVATIONS, fetch=nbytes, nbytes=nbytes)
     return _attention(part, operator, tp, precision, rates, heads)
 
 

@@ -43,7 +43,10 @@ class DieLibraries(NamedTuple):
     parts: tuple[tuple[str, Any], ...]
 
 
-LIBRARY_PARTS = tuple(spec.name for spec in fields(Stack) if "parts" in spec.metadata)
+ENGINE_PARTS = ("iteration", "moe")
+"""Parts of a stack that an inference engine adds to kernels, and that give the time of none."""
+
+LIBRARY_PARTS = tuple(spec.name for spec in fields(Stack) if "parts" in spec.metadata and spec.name not in ENGINE_PARTS)
 """Of library kernels: parts of a stack."""
 
 _parts = attrgetter(*LIBRARY_PARTS)

@@ -183,6 +183,17 @@ def dealt_request_counts(copies: float, most: float, turns: int = MAX_DEALS) -> 
     return [number for number in additions if number <= most]
 
 
+def padding_edges(sizes: Sequence[float], most: float) -> list[float]:
+    """Request counts on both sides of where padding of decode batches steps: each padded size, and one request more.
+
+    Between two of them a padded iteration is linear in its requests, as a table takes it to be.
+
+    >>> padding_edges((1.0, 2.0, 4.0, 8.0), 6)
+    [1.0, 2.0, 2.0, 3.0, 4.0, 5.0]
+    """
+    return [number for size in sizes for number in (size, size + 1.0) if number <= most]
+
+
 def prefix_axis(
     longest: float,
     ratio: float = CONTEXTS,
@@ -228,6 +239,7 @@ def geometric_axes(
     spilled: bool = False,
     whole: Sequence[float] = (),
     copies: float = 1.0,
+    graph_sizes: Sequence[float] = (),
 ) -> list[Array]:
     """Axes of a table from 0 to the largest counts, in equal ratios: dense where counts are small.
 
@@ -241,6 +253,7 @@ def geometric_axes(
         spilled: whether what is read may be in a second memory.
         whole: prompt lengths that are table points.
         copies: of attention, to which requests are dealt.
+        graph_sizes: decode batches that an instance pads to.
     """
 
     def build_axis(largest: int, smallest: int, ratio: float, beside: Sequence[float] = ()) -> Array:
@@ -256,7 +269,7 @@ def geometric_axes(
             prefill_context, CONTEXTS ** (1 / finer), several=SEVERAL if finer >= 1 else FEWER,
             prompts=min(prefill_tokens, decode_requests), copies=copies,
         ),
-        build_axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf)),
+        build_axis(decode_requests, 1, COUNTS, dealt_request_counts(copies, np.inf) + padding_edges(graph_sizes, np.inf)),
         build_axis(decode_context, 64, CONTEXTS), shares,
     ]  # fmt: skip
 

@@ -73,6 +73,7 @@ class ServingInstance(NamedTuple):
         more: seconds, joules and other costs of iterations, shape (..., what, designs); None if `usage_metrics` takes
             compositions.
         copies: of attention, on devices that each have caches of requests of their own; `free` is of all of them. [1]
+        graph_sizes: decode batches that it pads to, at whose edges iteration times step.
     """
 
     pricing: IterationTimeFunction
@@ -84,3 +85,4 @@ class ServingInstance(NamedTuple):
     shares: tuple[float, ...] = (1.0,)
     more: IterationTimeFunction | None = None
     copies: int = 1
+    graph_sizes: tuple[float, ...] = ()

@@ -141,7 +141,7 @@ class InstanceLayout(InstanceCosts):
                 rule,
                 batch,
                 served.longest_sequence(load) + 1,
-                spread=steady.coarse_table_points(instance.axes, load, instance.copies)
+                spread=steady.coarse_table_points(instance.axes, load, instance.copies, instance.graph_sizes)
                 if fidelity == STEADY
                 else instance.axes,
                 checks=instance.checks,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting import multi_die as many_dies
-from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
+from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_of_cases
 from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
@@ -48,6 +48,7 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     ReplicaWork,
     composition_counts,
     die_pools,
+    iteration_overheads,
     largest_iterations,
     make_iteration,
     part_time_tables,
@@ -66,6 +67,7 @@ from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
@@ -97,12 +99,17 @@ OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
 
 
 class DieIteration(NamedTuple):
-    """One iteration on many dies: its work, micro-batch passes, division and time. [s]"""
+    """One iteration on many dies: its work, micro-batch passes and division, and its time beyond kernels. [s]"""
 
     asked: IterationWork
     played: PassWork
     split: DieSplit
-    seconds: float
+    overheads: OverheadTimes
+
+    @property
+    def seconds(self) -> float:
+        """Time of the iteration. [s]"""
+        return float(self.overheads.iteration_seconds(self.played.seconds(self.split)))
 
 
 class ServedDie(NamedTuple):
@@ -296,28 +303,15 @@ class MultiDieServing(InstanceLayout):
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
     ) -> Sequence[BreakdownRow]:
         """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
-        die_pool, die = die_pools(design, load)[pool], served_die(design)
+        die_pool = die_pools(design, load)[pool]
         run = _run_iteration(design, load, die_pool, made_of, fidelity)
-        it, forward_pass, split = run.asked, run.played, run.split
-        once = split._replace(batches=1)
-        blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
-        flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
-        phase = PhaseCost(name=it.phase, machine=die.kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
-        # blocks are those of all stages: each is on the dies of one
-        share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
-        phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
-        # what a die exchanges is the mean over all dies of a stage, also where only some have attention
-        apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
-        for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
-            selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
-            rows += die.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
-        beyond = [
-            block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
-            for unit in forward_pass.units
-            for block in unit.beyond
-        ]
-        if beyond:
-            rows += die.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
+        rows, it, split = _work_rows(design, load, run, made_of, fidelity), run.asked, run.split
+        if it.is_recorded:
+            plain = _work_rows(
+                design, load, _run_iteration(design, load, die_pool, made_of, fidelity, pads=False), made_of, fidelity
+            )
+            rows = [*plain, padding_row(it.phase, plain, rows)]
+        rows += overhead_rows(it.phase, 1.0, run.overheads)
         gap = run.seconds - sum(row.seconds for row in rows)
         if abs(gap) > 1e-9 * run.seconds:
             name = OVERLAP_LABEL if split.attention else HIDDEN_LABEL
@@ -343,6 +337,31 @@ class MultiDieServing(InstanceLayout):
             cols = int(design.chip.dies.cols)
             return f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances"
         return served_die(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
+
+
+def _work_rows(design: Design, load: ServingLoad, run: DieIteration, made_of: Composition, fidelity: str) -> list[BreakdownRow]:
+    """Breakdown rows of the calls and exchanges of an iteration on all dies of an instance."""
+    die, it, forward_pass, split = served_die(design), run.asked, run.played, run.split
+    once = split._replace(batches=1)
+    blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
+    flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
+    phase = PhaseCost(name=it.phase, machine=die.kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
+    # blocks are those of all stages: each is on the dies of one
+    share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
+    phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
+    # what a die exchanges is the mean over all dies of a stage, also where only some have attention
+    apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
+    for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
+        selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
+        rows += die.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
+    beyond = [
+        block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
+        for unit in forward_pass.units
+        for block in unit.beyond
+    ]
+    if beyond:
+        rows += die.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
+    return rows
 
 
 def _request_work(design: Design, work: ReplicaWork | None) -> None:
@@ -441,27 +460,30 @@ def _slice_bytes(design: Design, load: ServingLoad, pool: DiePool) -> Any:
     return slices
 
 
-def _run_iteration(design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str) -> DieIteration:
-    return _run_work(design, pool, fidelity, replica_work(design, load, pool, made_of))
+def _run_iteration(
+    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str, *, pads: bool = True
+) -> DieIteration:
+    """One iteration, its requests padded as recorded graphs run it if `pads`."""
+    work, split = replica_work(design, load, pool, made_of, pads=pads)
+    done = _run_work(design, pool, fidelity, (work, split))
+    prompts, _, _, decodes, _ = composition_counts(made_of)
+    overheads = iteration_overheads(design, load, pool, prompts, decodes, done.seconds(split))
+    return DieIteration(work, done, split, overheads)
 
 
-def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> DieIteration:
-    wanted_work, split = work
-    ((done,), _) = pass_work(served_die(design).kind, design, wanted_work, split, fidelity, pool.rows)
-    return DieIteration(wanted_work, done, split, float(_work_seconds(done, split)))
-
-
-def _work_seconds(work: PassWork, split: DieSplit) -> Any:
-    """Through all stages; of several iterations, shape (iterations, 1)."""
-    onward = (split.pp - 1) * split.halves * work.onward[0].seconds if work.onward else 0.0
-    return onward + sum(unit.times * unit.seconds for unit in work.units)
+def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> PassWork:
+    ((done,), _) = pass_work(served_die(design).kind, design, *work, fidelity, pool.rows)
+    return done
 
 
 def _price_iterations(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
-    """Seconds of each of some iterations: those of one structure together, where a formula has them."""
+    """Seconds of the kernels of each of some iterations: those of one structure together, where a formula has them."""
     kind, groups = served_die(design).kind, dict[Any, list[tuple[int, IterationWork]]]()
     if not kind.together or fidelity != "analytical":
-        return [0.0 if work_split is None else _run_work(design, pool, fidelity, work_split).seconds for work_split in many]
+        return [
+            0.0 if work_split is None else float(_run_work(design, pool, fidelity, work_split).seconds(work_split[1]))
+            for work_split in many
+        ]
     for place, work_split in enumerate(many):
         if work_split is not None:
             work, split = work_split
@@ -473,7 +495,7 @@ def _price_iterations(design: Design, pool: DiePool, fidelity: str, many: Sequen
         ((done,), _) = pass_work(
             kind, design, each[0] if len(each) == 1 else stack_iterations(each), split, fidelity, pool.rows
         )
-        seconds[list(places)] = np.ravel(np.broadcast_to(_work_seconds(done, split), (len(each), 1)))
+        seconds[list(places)] = np.ravel(np.broadcast_to(done.seconds(split), (len(each), 1)))
     return seconds.tolist()
 
 

@@ -4,15 +4,18 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.accounting.multi_die import dies_terms, replica_overheads
 from dse.evaluators.accounting.serving_instances import Composition
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.multi_die import DieSplit, die_split
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens, policies_with_batch
-from dse.space.array_math import Array, ceil_div
+from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.design import Design
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
@@ -94,9 +97,11 @@ def largest_iterations(load: ServingLoad, pool: DiePool) -> list[Composition]:
 
 
 def replica_work(
-    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, *, attends: bool = True
+    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, *, attends: bool = True, pads: bool = True
 ) -> ReplicaWork:
     """Work of the fullest attention replica in an iteration, and the division of the model for it.
+
+    Its requests are padded as recorded graphs run it if `pads`.
 
     A micro-batch has no more parts than the fullest replica has requests, since empty parts take no time.
     """
@@ -104,8 +109,36 @@ def replica_work(
     phase = "prefill" if counts[0] else "decode"
     plan = phase if pool.both else pool.phase
     split = phase_split_of_pool(design, pool, plan)
-    split = split._replace(halves=min(split.halves, max(-(-max(counts[0], counts[3]) // split.copies), 1)))
-    return make_iteration(load, split, phase, plan, *counts, attends=attends), split
+    split = split._replace(halves=int(_parts(split, counts[0], counts[3])))
+    sizes = dies_terms(design.mapping).sizes if pads else ()
+    return make_iteration(load, split, phase, plan, *counts, attends=attends)._replace(graph_sizes=sizes), split
+
+
+def _parts(split: DieSplit, prompts: Any, decodes: Any) -> Any:
+    """Parts of a micro-batch that take turns: no more than the fullest replica has requests, since empty ones take no time."""
+    return minimum(split.halves, maximum(ceil_div(maximum(prompts, decodes), split.copies), 1))
+
+
+def iteration_overheads(
+    design: Design, load: ServingLoad, pool: DiePool, prompts: Any, decodes: Any, kernels: Any
+) -> OverheadTimes:
+    """Time of iterations beyond their kernels, from their prompts and decodes on all copies of attention; leaves broadcast.
+
+    Each copy's engine has a share of the requests; an iteration takes as long as that of the copy with most.
+    """
+    stack = design.mapping.stack
+    if stack is None or stack.iteration is None:
+        return OverheadTimes()
+
+    def of_phase(phase: str) -> OverheadTimes:
+        split = phase_split_of_pool(design, pool, phase if pool.both else pool.phase)
+        mine, rows = 1.0 * ceil_div(decodes, split.copies), 1 + load.guesses
+        of_prompts = 1.0 * (phase == "prefill")
+        step = StepCounts(phase, mine * rows, mine * rows, 0.0, 0.0, load.guesses, decodes=of_prompts * mine)
+        return replica_overheads(design.mapping, load.model, step, _parts(split, prompts, decodes), kernels)
+
+    with_prompts, alone = of_phase("prefill"), of_phase("decode")
+    return OverheadTimes(*(where(prompts > 0, *both) for both in zip(with_prompts, alone, strict=True)))
 
 
 def composition_counts(made_of: Composition) -> tuple[int, int, int, int, float]:
@@ -191,7 +224,7 @@ def part_time_tables(
 
     Args:
         design, load, of: as they are.
-        seconds: of each of some iterations; None is one of nothing.
+        seconds: of the kernels of each of some iterations; None is one of nothing.
     """
     rows = 1 + load.guesses
 
@@ -221,7 +254,9 @@ def part_time_tables(
             attention = tokens - each[unattended](own)
             beside = each[more](new + rows * own) - each[more](new) + attention
             found_chunks = np.where((new > 0) & (own > 0), chunks + beside, found_chunks)
-        return np.where((new > 0) | (own > 0), found_chunks, np.nan)
+        prompts_of = np.maximum(np.rint(new / np.maximum(2 * prompt_context - 1, 1.0)), 1.0) * (new > 0)
+        overheads = iteration_overheads(design, load, pool, prompts_of, own, found_chunks)
+        return np.where((new > 0) | (own > 0), overheads.iteration_seconds(found_chunks), np.nan)
 
     return pricing
 

@@ -50,6 +50,7 @@ from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.layouts.engine_overheads import (
     OverheadTimes,
     iteration_seconds,
+    lone_request_host_seconds,
     overhead_times,
     padded_step,
     step_terms,
@@ -57,7 +58,7 @@ from dse.evaluators.layouts.engine_overheads import (
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
-from dse.evaluators.machine.shared_cache_die import shared_cache_parts
+from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
 from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
 from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
@@ -104,6 +105,7 @@ class TensorParallelServing(InstanceLayout):
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool, with the KV memory of one of its dies."""
         chip, mapping = _chip_and_mapping(design)
+        sizes = step_terms(mapping.stack).sizes
 
         def instance(tp: Any, tokens: Any) -> ServingInstance:
             def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
@@ -114,9 +116,8 @@ class TensorParallelServing(InstanceLayout):
             free = main_memory(chip).capacity - held.weights - held.activations
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
             key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
-            return ServingInstance(
-                pricing, free, _request_memory(design, load, tp), partial(points, whole=distinct_prompt_lengths(load)), key=key
-            )
+            axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
+            return ServingInstance(pricing, free, _request_memory(design, load, tp), axes, key=key, graph_sizes=sizes)
 
         return tuple(
             instance(plan.tp, tokens) for plan, tokens in zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
@@ -128,11 +129,15 @@ class TensorParallelServing(InstanceLayout):
         precision, last = mapping.precision, mapping.decode.tp
         first = where(mapping.serving.prefill_instances > 0, mapping.prefill.tp, last)
         each = shared_cache_parts(chip, mapping)[0].matrix * mapping.stack.matrix_efficiency
-        prompt = prefill_flop_per_token(load.model) * each * usual_pace(design) / fastest_speedup(design) / first
+        operation = each * usual_pace(design) / fastest_speedup(design)
+        limited = power_limited_seconds(chip, mapping.stack)
+        if limited is not None and mapping.stack.gemm is None and mapping.stack.grouped_gemm is None:
+            operation = operation + limited
+        host = lone_request_host_seconds(mapping.stack.iteration)
         return WorkLowerBounds(
             self.device_count(design),
-            decode=weight_bytes_read(load.model, precision) / (main_memory(chip).bandwidth * last),
-            prompt=prompt,
+            decode=weight_bytes_read(load.model, precision) / (main_memory(chip).bandwidth * last) + host,
+            prompt=prefill_flop_per_token(load.model) * operation / first,
         )
 
     def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:

@@ -162,7 +162,8 @@ def _axes(several_of: Sequence[InstanceGroup], load: ServingLoad) -> list[Array]
     """Axes of the iteration times of instances that differ in their batch."""
     most, batch = longest_sequence(load) + 1, max(group.batch for group in several_of)
     tokens = max(max_prompt_tokens(group.rule, group.batch, most) for group in several_of)
-    return steady.coarse_table_points(several_of[0].of.axes, load, several_of[0].of.copies)(tokens, most, batch, most)
+    instance = several_of[0].of
+    return steady.coarse_table_points(instance.axes, load, instance.copies, instance.graph_sizes)(tokens, most, batch, most)
 
 
 def _read(pricing: IterationTimeFunction, axes: Sequence[Array], size: int) -> Array:

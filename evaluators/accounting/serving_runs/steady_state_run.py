@@ -16,7 +16,7 @@ from dse.evaluators.accounting.metrics import area_metrics
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
 from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
 from dse.evaluators.serving.closed_loop import MIN_REQUESTS
-from dse.evaluators.serving.iteration_time import FEWER, dealt_request_counts, prefix_axis
+from dse.evaluators.serving.iteration_time import FEWER, dealt_request_counts, padding_edges, prefix_axis
 from dse.evaluators.serving.run_statistics import LOAD_STATUSES, MIN_DURATION_RATIO, NEAR
 from dse.evaluators.serving.simulator import Deployment
 from dse.evaluators.serving.steady_state import REPLAYED_FIELDS, request_mix
@@ -53,7 +53,9 @@ DEALT_POINTS = 2
 """Requests of each copy of attention up to which a table has points where one more gives a copy another."""
 
 
-def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, copies: int = 1) -> Callable[..., list[Array]]:
+def coarse_table_points(
+    axes: Callable[..., list[Array]], load: ServingLoad, copies: int = 1, graph_sizes: tuple[float, ...] = ()
+) -> Callable[..., list[Array]]:
     """Points of a coarse iteration-time table for the steady state of a load.
 
     The table has fewer points than that of the simulation, with multilinear interpolation; decodes are evaluated at
@@ -74,7 +76,10 @@ def coarse_table_points(axes: Callable[..., list[Array]], load: ServingLoad, cop
                 min(prefill_context, most), RATIO**3, several=FEWER, prompts=min(prefill_tokens, decode_requests),
                 beyond=RATIO, copies=copies, turns=DEALT_POINTS,
             ),
-            np.union1d(decodes, dealt_request_counts(copies, decodes[-1], DEALT_POINTS)),
+            np.union1d(
+                decodes,
+                dealt_request_counts(copies, decodes[-1], DEALT_POINTS) + padding_edges(graph_sizes, decodes[-1]),
+            ),
             np.array([context]),
             spilled,
         ]  # fmt: skip
