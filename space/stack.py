@@ -136,6 +136,13 @@ class Stack:
     attention_passes: Number = quantity_field(
         "1", "vector passes over each K and V element in decode attention; 0 if the matrix engine does the work"
     )
+    attention_efficiency: Any = quantity_field(
+        "1",
+        "share of the 16-bit matrix peak that attention reaches, whatever its formats; as products in its formats if absent",
+        high=1.0,
+        positive=True,
+        absent=True,
+    )
     gemm: Any = part_field("library kernels of matrix products; flat rates if absent", GemmConstants, former="products")
     prefill_attention: Any = part_field(
         "library kernels of prefill attention; flat rates if absent", PrefillAttentionConstants, former="context"

@@ -36,6 +36,7 @@ class StepTerms(NamedTuple):
         logit_bytes: main memory traffic of a logit; None for none. [B]
         row_passes, intermediate_passes: passes over rows of experts, and over what is between their products; None for none
             beside those of kernels. [-]
+        attention_pace: time of an operation of attention over that of a product in 16 bits; None for that of its formats. [-]
     """
 
     reduction: str | None = None
@@ -43,6 +44,7 @@ class StepTerms(NamedTuple):
     logit_bytes: Any = None
     row_passes: Any = None
     intermediate_passes: Any = None
+    attention_pace: Any = None
 
     def pads(self, phase: str) -> bool:
         """Whether requests of the iterations of a phase are padded: prompts differ in length, so that no graph replays them."""
@@ -83,9 +85,11 @@ def step_terms(stack: Stack) -> StepTerms:
         DesignError: sizes of recorded graphs that do not rise.
     """
     iteration, moe = stack.iteration, stack.moe if stack.grouped_gemm is None else None
-    if (stack.reduction_format, iteration, moe) == (None,) * 3:
+    if stack.attention_efficiency is None and (stack.reduction_format, iteration, moe) == (None,) * 3:
         return NO_TERMS
     terms = StepTerms(stack.reduction_format)
+    if stack.attention_efficiency is not None:
+        terms = terms._replace(attention_pace=stack.matrix_efficiency / stack.attention_efficiency)
     if iteration is not None:
         sizes = recorded_batch_sizes(iteration.graph_batch_sizes)
         terms = terms._replace(sizes=sizes, logit_bytes=iteration.logit_bytes)

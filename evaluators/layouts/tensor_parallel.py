@@ -352,7 +352,8 @@ def device_call(
             return call
         nbytes = elements * (ROW_BYTES * terms.intermediate_passes)
         return call._replace(local=NOTHING, reads=ACTIVATIONS, fetch=nbytes, nbytes=nbytes)
-    return _attention(part, operator, tp, precision, rates, heads)
+    call = _attention(part, operator, tp, precision, rates, heads)
+    return call if terms.attention_pace is None else call._replace(pace=terms.attention_pace)
 
 
 def _repeated(operator: MatMulOp, tp: Any, flop: Any) -> Any:

@@ -25,6 +25,8 @@ class FittedNumber(NamedTuple):
 
     Attributes:
         stacks: names of the stacks that have it; empty for all of a fit.
+        kind: beginning of the kinds of rows that it touches; empty string for all.
+        unit: of its values; empty string for a share or a count.
     """
 
     address: str
@@ -32,30 +34,37 @@ class FittedNumber(NamedTuple):
     low: float
     high: float
     stacks: tuple[str, ...] = ()
+    kind: str = ""
+    unit: str = ""
+
+    def touches(self, row: MeasuredRow) -> bool:
+        """Whether the number is of the stack of a row, and has an effect on the row's kind; one chip has no links."""
+        linked = row.tp > 1 or not self.address.startswith("network_")
+        return linked and (not self.stacks or row.stack in self.stacks) and row.kind.startswith(self.kind)
 
 
 VENDOR = (
     FittedNumber("matrix_efficiency", 0.5, 0.02, 1.0),
-    FittedNumber("hbm_efficiency", 0.8, 0.2, 1.0),
+    FittedNumber("hbm_efficiency", 0.8, 0.2, 0.95),
     FittedNumber("network_efficiency", 0.3, 0.02, 1.0),
-    FittedNumber("iteration.host_time", 1e-3, 1e-6, 2e-2),
+    FittedNumber("iteration.host_time", 2e-3, 1e-5, 2e-2, unit="s"),
 )
 """Numbers of a vendor's stack: what libraries and links reach, and the time of the host."""
 
 FITS: dict[str, tuple[FittedNumber, ...]] = {
     "trtllm": (
         FittedNumber("matrix_efficiency", 0.738, 0.3, 1.0),
-        FittedNumber("matrix_energy", 1.266e-13, 2e-14, 6e-13),
-        FittedNumber("network_half_size", 17e6, 1e6, 1e8, ("trtllm_v0",)),
-        FittedNumber("iteration.eager_launch", 37.7e-6, 5e-6, 2e-4, ("trtllm_v1",)),
-        FittedNumber("moe.row_passes", 12.7, 1.0, 60.0),
-        FittedNumber("moe.imbalance", 0.95, 0.05, 4.0),
+        FittedNumber("matrix_energy", 1.266e-13, 2e-14, 6e-13, unit="J"),
+        FittedNumber("network_half_size", 17e6, 1e6, 1e8, ("trtllm_v0",), unit="B"),
+        FittedNumber("iteration.eager_launch", 37.7e-6, 5e-6, 2e-4, ("trtllm_v1",), unit="s"),
+        FittedNumber("moe.row_passes", 12.7, 1.0, 60.0, kind="experts"),
+        FittedNumber("moe.imbalance", 0.95, 0.05, 4.0, kind="experts"),
     ),
     "gaudi2": VENDOR,
     "gaudi3": VENDOR,
     "mi300x_vllm": VENDOR,
     "tt_metal": VENDOR,
-    "groq": (FittedNumber("operator_launch", 1e-6, 1e-8, 1e-5),),
+    "groq": (FittedNumber("operator_launch", 1e-6, 1e-8, 1e-5, unit="s"),),
 }
 """Fitted numbers of each stack, or of several that share them."""
 
@@ -68,8 +77,7 @@ def rows_of_fit(name: str) -> tuple[MeasuredRow, ...]:
 def overrides_of(row: MeasuredRow, numbers: Sequence[FittedNumber], values: Sequence[float]) -> list[str]:
     """Overrides of the stack of a row by fitted numbers."""
     pairs = zip(numbers, values, strict=True)
-    own = ((number, value) for number, value in pairs if not number.stacks or row.stack in number.stacks)
-    return [f"mapping.stack.{number.address}={value:.6g}" for number, value in own]
+    return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in pairs if number.touches(row)]
 
 
 def simulate_logs(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> Array:
@@ -111,7 +119,7 @@ def rate_surface(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], v
         low = centre.copy()
         low[place] = max(centre[place] / STEP, number.low)
         steps = np.log(high[place] / centre[place]), np.log(low[place] / centre[place])
-        touched = [i for i, row in enumerate(rows) if not number.stacks or row.stack in number.stacks]
+        touched = [i for i, row in enumerate(rows) if number.touches(row)]
         own = [rows[i] for i in touched]
         rises = [simulate_logs(own, numbers, end) - at_centre[touched] if step else 0.0 for end, step in zip((high, low), steps)]
         # a number at its bound has one side only, and no bend
