@@ -51,8 +51,12 @@ class TensorParallelPlan:
     )
 
 
-def _format(doc: str, tensor: str, *, absent: bool = False) -> Any:
-    return option_field(doc, formats_of_tensor(tensor), unfit=explain_unfit(tensor), absent=absent)
+AS_WEIGHTS = "as_weights"
+"""Option of a table of tokens: the format of weights, whatever that is."""
+
+
+def _format(doc: str, tensor: str, *, absent: bool = False, more: tuple[str, ...] = ()) -> Any:
+    return option_field(doc, (*formats_of_tensor(tensor), *more), unfit=explain_unfit(tensor), absent=absent)
 
 
 @record_class
@@ -66,6 +70,18 @@ class FormatPlan:
         "format of expert weights, shared experts included; that of weights if absent", "weights", absent=True
     )
     attention: Any = _format("format of attention weights; that of weights if absent", "weights", absent=True)
+    embedding: Any = _format(
+        "format of the embedding table, or as_weights; of 16 bits where weights are narrower, else theirs, if absent",
+        "weights",
+        absent=True,
+        more=(AS_WEIGHTS,),
+    )
+    head: Any = _format(
+        "format of the head, or of a table that is both; likewise",
+        "weights",
+        absent=True,
+        more=(AS_WEIGHTS,),
+    )
     index: Any = _format("format of a sparse indexer's keys; that of kv if absent", "index", absent=True)
     combine: Any = _format(
         "format of results that experts on other dies send back; that of activations if absent",

@@ -21,8 +21,12 @@ def active_parameter_count(model: Model) -> int:
 
 def _in_layers(model: Model, *, active: bool) -> int:
     found_layers = layers(model)
-    mixing = sum(layer.times * (mixing_parameter_count(layer.of) + _norms(layer.of)) for layer in found_layers.mixings)
-    return mixing + sum(layer.times * _feeding(layer, active=active) for layer in found_layers.ffns)
+    mixing = sum(
+        layer.times * (mixing_parameter_count(layer.of) + norms_of_half_layer(layer.of)) for layer in found_layers.mixings
+    )
+    return mixing + sum(
+        layer.times * feeding_parameter_count(layer.name, layer.of, active=active) for layer in found_layers.ffns
+    )
 
 
 def mtp_parameter_count(model: Model) -> int:
@@ -32,8 +36,8 @@ def mtp_parameter_count(model: Model) -> int:
     those of the model.
     """
     mixing, ffn = mtp_layers(model)
-    h, norms = model.hidden, _norm(model)
-    return mixing_parameter_count(mixing.of) + _norms(mixing.of) + _feeding(ffn, active=False) + 2 * h * h + 3 * norms
+    layer = mixing_parameter_count(mixing.of) + norms_of_half_layer(mixing.of) + feeding_parameter_count(ffn.name, ffn.of)
+    return layer + 2 * model.hidden * model.hidden + 3 * norm_values(model)
 
 
 def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
@@ -139,14 +143,23 @@ def _selective(model: Model, state: RecurrentMixing, values: int) -> int:
 def ffn_parameter_count(model: Model, width: int, hidden: int = 0) -> int:
     """Weights of one FFN, dense or expert, of a width; `hidden` 0 means the model's width."""
     inner, h = 2 if model.gated_ffn else 1, hidden or model.hidden
-    return (inner + 1) * h * width + model.ffn_bias * (inner * width + h)
+    return (inner + 1) * h * width + ffn_bias_values(model, width, hidden)
 
 
-def _feeding(layer: LayerGroup, *, active: bool) -> int:
-    """Weights of an FFN with its norm."""
-    model, experts = layer.of, layer.of.experts
-    norms = 0 if model.parallel else _norms(model)
-    if not layer.name.startswith(MOE) or experts is None:
+def ffn_bias_values(model: Model, width: int, hidden: int = 0) -> int:
+    """Biases of one FFN, dense or expert, of a width; `hidden` 0 means the model's width."""
+    return model.ffn_bias * ((2 if model.gated_ffn else 1) * width + (hidden or model.hidden))
+
+
+def feeding_parameter_count(name: str, model: Model, *, active: bool = False) -> int:
+    """Weights of one layer's FFN or experts with its norms, given the name of its kind.
+
+    Args:
+        name, model: of a kind of layers, all of which are alike.
+        active: whether only those experts count to which a token is routed.
+    """
+    experts, norms = model.experts, norms_before_feeding(model)
+    if not name.startswith(MOE) or experts is None:
         return norms + ffn_parameter_count(model, model.ffn_intermediate)
     routed = experts.top_k if active else experts.count
     router = experts.count * (model.hidden + experts.score_bias + experts.route_bias)
@@ -165,18 +178,29 @@ def expert_input_width(model: Model) -> int:
     return model.experts.latent or model.hidden if model.experts is not None else model.hidden
 
 
-def _norm(model: Model) -> int:
+def norm_values(model: Model) -> int:
+    """Weights of one norm of hidden vectors."""
     return model.hidden * (2 if model.norm == "layernorm" else 1)
 
 
-def _norms(model: Model) -> int:
-    """Of one half of a layer."""
-    return _norm(model) * (2 if model.post_norms else 1)
+def norms_of_half_layer(model: Model) -> int:
+    """Weights of the norms of one half of a layer."""
+    return norm_values(model) * (2 if model.post_norms else 1)
+
+
+def norms_before_feeding(model: Model) -> int:
+    """Weights of the norms of an FFN; 0 where it shares those of attention."""
+    return 0 if model.parallel else norms_of_half_layer(model)
+
+
+def head_bias_values(model: Model) -> int:
+    """Biases of a head."""
+    return model.head_bias * model.vocab
 
 
 def _outside_layers(model: Model) -> int:
     tables = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
-    return tables + position_values(model) + model.head_bias * model.vocab + _norm(model)
+    return tables + position_values(model) + head_bias_values(model) + norm_values(model)
 
 
 def position_values(model: Model) -> int:

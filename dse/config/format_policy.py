@@ -7,6 +7,7 @@ from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import iterate_leaves
 from dse.space.knobs import Knob
+from dse.space.mapping import AS_WEIGHTS
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ PRECISION = "mapping.precision."
 
 def formats_of(design: Design) -> dict[str, str]:
     """Number formats of a design by tensor; none if nothing computes."""
-    return {
+    formats = {
         address.removeprefix(PRECISION): word for address, word, _ in iterate_leaves(design) if address.startswith(PRECISION)
     }
+    return {name: formats["weights"] if word == AS_WEIGHTS else word for name, word in formats.items()}
 
 
 def describe_formats(design: Design) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CallCost, CostModel, PrefetchSettings, TimedBlock, block_timeline
 from dse.evaluators.cost_models.edge_weight_stream import EdgeStream, chain_layer_blocks, timeline_with_stream
+from dse.evaluators.graph.transformer import END_SEGMENTS
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
 from dse.evaluators.layouts.regions import Region, layer_scale
 from dse.evaluators.layouts.residency import CoreResidency
@@ -14,9 +15,6 @@ from dse.evaluators.program.activity import Activity
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.mapping import PipelinePlan
 from dse.space.model import Model
-
-END_SEGMENTS = ("embedding", "head")
-"""Parts that are no layers."""
 
 MAX_ITERATIONS = 6
 """In which regions that share main memory and how many of them work at a time are found, each from the other."""

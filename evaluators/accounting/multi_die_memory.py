@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import Any
 
 from dse.evaluators.graph.operators import MIXING, Segment
-from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.token_mixing import mixing_operators
+from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_values
 from dse.evaluators.layouts.multi_die import DRAFT, EMBEDDING, HEAD, DieSplit, equal_layer_runs, layer_label, placed_experts
 from dse.evaluators.layouts.tensor_formats import ValueBytes
 from dse.evaluators.layouts.tensor_parallel import kv_values_per_device, state_bytes_per_device, weights_per_device
@@ -13,9 +13,12 @@ from dse.space.array_math import ceil_div
 from dse.space.layers import MOE, layers, value_at_reach
 from dse.space.model import Model
 from dse.space.parameter_counts import (
+    ffn_bias_values,
     ffn_parameter_count,
-    mixing_parameter_count,
+    head_bias_values,
     mtp_layers,
+    norm_values,
+    norms_before_feeding,
     position_values,
     sequence_memory,
     shared_expert_width,
@@ -73,42 +76,55 @@ def weight_bytes_by_kind(
 
     Norms count with the operator that they precede.
     """
-    usual = sizes.weights
-    table, h = ceil_div(model.vocab, die_split.tp) * model.hidden * usual, model.hidden * usual
+    rows = ceil_div(model.vocab, die_split.tp) * model.hidden
+    head, norm = rows * sizes.head, norm_values(model) * sizes.unquantized
+    table = head if model.tied_embeddings else rows * sizes.embedding
     if unit == EMBEDDING:
-        return {TABLES: table + position_values(model) * usual}
+        return {TABLES: table + position_values(model) * sizes.embedding}
     if unit == HEAD:  # a tied table is where the embedding is, and on a last stage of its own once more
-        return {TABLES: h + (0.0 if model.tied_embeddings and die_split.pp == 1 else table)}
+        bias = head_bias_values(model) / die_split.tp * sizes.unquantized
+        return {TABLES: norm + bias + (0.0 if model.tied_embeddings and die_split.pp == 1 else head)}
     mixes, feeds = names
     kinds, weight_bytes = layers(model), dict[str, float]()
     for layer in (mixing for mixing in kinds.mixings if mixing.name == mixes):
-        weight_bytes[ATTENTION] = _mixing_weights(layer.of, die_split.tp) * sizes.attention + h
+        weight_bytes[ATTENTION] = _mixing_bytes(layer.of, die_split.tp, sizes)
     for layer in (ffn for ffn in kinds.ffns if ffn.name == feeds):
+        norms = norms_before_feeding(layer.of) * sizes.unquantized
         if die_split.attention:  # the norm, and what chooses experts
-            weight_bytes[ROUTERS if feeds.startswith(MOE) else FFN] = h + (
+            weight_bytes[ROUTERS if feeds.startswith(MOE) else FFN] = norms + (
                 _surrounding_bytes(layer.of, sizes) if feeds.startswith(MOE) else 0.0
             )
             continue
-        dense = ffn_parameter_count(layer.of, ceil_div(layer.of.ffn_intermediate, die_split.tp)) * usual + h
-        weight_bytes |= _sparse_bytes(layer.of, die_split, sizes, h) if feeds.startswith(MOE) else {FFN: dense}
+        dense = _ffn_bytes(layer.of, layer.of.ffn_intermediate, die_split.tp, sizes.weights, sizes) + norms
+        weight_bytes |= _sparse_bytes(layer.of, die_split, sizes, norms) if feeds.startswith(MOE) else {FFN: dense}
     if unit != DRAFT:
         return weight_bytes
     # the table of the head is on a module's own stage, that of the embedding on another where there are several
     embedding = 0.0 if model.tied_embeddings or die_split.pp == 1 else table
-    return {MODULES: sum(weight_bytes.values()) + 2 * model.hidden * h + 3 * h + embedding}
+    joined = 2 * model.hidden * model.hidden * sizes.weights
+    return {MODULES: sum(weight_bytes.values()) + joined + 3 * norm + embedding}
 
 
-ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
-"""A token of a request: operators that have weights are the same of any."""
+def _mixing_bytes(model: Model, tp: int, sizes: ValueBytes) -> float:
+    """Bytes of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
+    latents and keys of indexers, with norms and biases.
+    """
+    products, others = _mixing_values(model, tp)
+    return products * sizes.attention + others * sizes.unquantized
 
 
 @lru_cache(maxsize=256)
-def _mixing_weights(model: Model, tp: int) -> float:
-    """Weights of a layer's mixing of tokens on one of `tp` dies: those of its heads, and all that are of no head, as what makes
-    latents and keys of indexers; biases and inner norms are shared out evenly.
-    """
-    part = Segment("", 1.0, mixing_operators(model, ONE_TOKEN_STEP, ONE_TOKEN_STEP), 1, MIXING)
-    return float(weights_per_device(part, tp) + (mixing_parameter_count(model) - weights_per_device(part, 1)) / tp)
+def _mixing_values(model: Model, tp: int) -> tuple[float, float]:
+    """Weights of products and other weights of a layer's mixing of tokens on one of `tp` dies."""
+    part = Segment("", 1.0, mixing_operators(model, ONE_TOKEN_STEP, ONE_TOKEN_STEP), 1, MIXING, model)
+    return float(weights_per_device(part, tp)), float(unquantized_values(part, model).per_device(tp))
+
+
+def _ffn_bytes(model: Model, width: int, tp: int, value: float, sizes: ValueBytes, hidden: int = 0) -> float:
+    """Bytes of an FFN or expert of some width on one of `tp` dies, whose matrices have `value` bytes a weight. [B]"""
+    own = ceil_div(width, tp)
+    matrices = ffn_parameter_count(model, own, hidden) - ffn_bias_values(model, own, hidden)
+    return matrices * value + ffn_bias_values(model, width, hidden) / tp * sizes.unquantized
 
 
 def ffn_weight_bytes(names: tuple[str, str], model: Model, die_split: DieSplit, sizes: ValueBytes) -> float:
@@ -118,7 +134,7 @@ def ffn_weight_bytes(names: tuple[str, str], model: Model, die_split: DieSplit, 
         if layer.name.startswith(MOE):
             total += sum(_sparse_bytes(layer.of, die_split, sizes, 0.0).values()) - _surrounding_bytes(layer.of, sizes)
         else:
-            total += ffn_parameter_count(layer.of, layer.of.ffn_intermediate) * sizes.weights
+            total += _ffn_bytes(layer.of, layer.of.ffn_intermediate, 1, sizes.weights, sizes)
     return float(total)
 
 
@@ -126,7 +142,8 @@ def _surrounding_bytes(model: Model, sizes: ValueBytes) -> float:
     """Bytes of a layer's router and what is around its experts. [B]"""
     experts = model.experts
     assert experts is not None
-    return float((experts.count + 2 * experts.latent) * model.hidden * sizes.weights)
+    routing = experts.count * (model.hidden + experts.score_bias + experts.route_bias) + experts.shared_gate * model.hidden
+    return float(routing * sizes.unquantized + 2 * experts.latent * model.hidden * sizes.weights)
 
 
 def _sparse_bytes(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: float) -> dict[str, float]:
@@ -140,10 +157,11 @@ def _sparse_bytes(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: fl
         placed_experts(experts, die_split.redundant, die_split.shared),
         1 if die_split.ep > 1 or die_split.attention else die_split.tp,
     )
-    expert_values = ffn_parameter_count(model, ceil_div(experts.intermediate, tp), experts.latent) * sizes.experts
-    own = ffn_parameter_count(model, ceil_div(experts.shared * shared_expert_width(experts), tp)) * sizes.experts
+    expert_bytes = _ffn_bytes(model, experts.intermediate, tp, sizes.experts, sizes, experts.latent)
+    width = shared_expert_width(experts)
+    own = _ffn_bytes(model, experts.shared * width, tp, sizes.experts, sizes) if experts.shared else 0.0
     among = experts.shared * die_split.shared if die_split.ep > 1 else 0
-    each = float(ceil_div(every, die_split.ep)) * expert_values / every
+    each = float(ceil_div(every, die_split.ep)) * expert_bytes / every
     shared = among * each if among else own
     return {
         ROUTED: experts.count * each,

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dse.evaluators.accounting.decode_segments import reduce_per_case, spread_over_entries
-from dse.evaluators.accounting.forward_passes import END_SEGMENTS, StagedPass
+from dse.evaluators.accounting.forward_passes import StagedPass
 from dse.evaluators.accounting.weight_copies import COPIED, Seconds, choose_copies
 from dse.evaluators.calls.algorithm_candidates import select_values
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.graph.operators import MatMulOp, Segment
+from dse.evaluators.graph.transformer import END_SEGMENTS
+from dse.evaluators.layouts.model_weights import product_bytes
 from dse.evaluators.layouts.operator_partitions import (
     SLICE_LAYOUTS,
     Name,
@@ -33,7 +35,7 @@ from dse.evaluators.layouts.operator_partitions import (
     uniform_partition,
 )
 from dse.evaluators.layouts.partition_costs import partition_choice, partition_cost_factors
-from dse.evaluators.layouts.residency import CoreResidency, segment_bytes
+from dse.evaluators.layouts.residency import CoreResidency
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.tuning.variable_elimination import minimise_factors
 from dse.space.array_math import Array, ceil_div
@@ -359,7 +361,7 @@ def _product_weights(phase: PartitionedPhase) -> dict[Name, Any]:
         share = 1 / pp if part.name in END_SEGMENTS else layers * part.times
         for operator in part.operators:
             if isinstance(operator, MatMulOp):
-                size = segment_bytes(replace(part, operators=(operator,)), phase.precision)
+                size = product_bytes(replace(part, operators=(operator,)), phase.precision)
                 sizes[part.name, operator.name] = size * part.times, size * share
     return {name: share for name, (_, share) in sorted(sizes.items(), key=lambda item: -item[1][0])}
 

@@ -42,12 +42,12 @@ from dse.evaluators.kernels.gemm.tiling import MAX_CHUNKS, CoreMesh, GemmShape
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.kernels.kv import KV, find_kv_method
 from dse.evaluators.layouts.micro_batches import fastest_micro_batch_count, micro_batch_counts
+from dse.evaluators.layouts.model_weights import model_weight_bytes
 from dse.evaluators.layouts.region_algorithms import algorithm_needs, is_left_open, refuse_unknown_algorithms, region_candidates
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_memory import (
     VALUE,
     CoreMemory,
-    model_weight_bytes,
     region_core_memory,
     with_streamed_weights,
 )

@@ -227,7 +227,11 @@ def _usual_pace(precision: FormatPlan, rates: FormatRates | None) -> Any:
 def fastest_speedup(design: Design) -> Any:
     """Rate of the fastest product of a mapping over that of its usual formats; at least 1. [1]"""
     precision, rates = design.mapping.precision, design.chip.core.rates
-    stored = {precision.weights, precision.kv, *filter(None, (precision.experts, precision.attention, precision.index))}
+    stored = {
+        precision.weights,
+        precision.kv,
+        *filter(None, (precision.experts, precision.attention, precision.head, precision.index)),
+    }
     paces = [format_product(precision.activations, name, rates).pace for name in sorted(stored)]
     return usual_pace(design) / reduce(minimum, paces)
 

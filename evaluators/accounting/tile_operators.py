@@ -20,13 +20,13 @@ from dse.evaluators.cost_models.cached_job import uncached_job
 from dse.evaluators.cost_models.call_cost import CallCost, TimedBlock
 from dse.evaluators.cost_models.job_sequence import JobSequence
 from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
-from dse.evaluators.graph.operators import MatMulOp, Operator
+from dse.evaluators.graph.operators import MatMulOp, Operator, dim_width
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.gemm.summa_diagonal import buffers
-from dse.evaluators.layouts.residency import dim_width
-from dse.evaluators.layouts.tensor_formats import index_format, mixed_format_extra_bytes
+from dse.evaluators.layouts.model_weights import model_weight_bytes
+from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import maximum
@@ -46,7 +46,7 @@ from dse.space.limits import (
 from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, mtp_layers, mtp_parameter_count, parameter_count, sequence_memory
+from dse.space.parameter_counts import STATE_BYTES, mtp_layers, sequence_memory
 
 JOB_TYPES = {
     "products": closed_summa.SummaJob,
@@ -124,7 +124,6 @@ def hbm_bytes_by_use(
     """
     parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
     activations = max(sum(_left(operator) for operator in part.operators) for part in parts) + 2 * at.tokens * model.hidden
-    weights = parameter_count(model) + at.guesses * mtp_parameter_count(model)
     drafted = mtp_layers(model)[0] if at.guesses else None
     kv = states = 0.0
     for memory in sequence_memory(model):
@@ -135,7 +134,7 @@ def hbm_bytes_by_use(
             + scored * memory.scores * BYTES_BY_FORMAT[index_format(precision)]
         )
         states += times * sequences * (memory.state * STATE_BYTES + memory.conv * itemsize)
-    stored = weights * BYTES_BY_FORMAT[precision.weights] + mixed_format_extra_bytes(parts, precision)
+    stored = model_weight_bytes(model, precision, at.guesses)
     nbytes = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
     return nbytes + ((("states", states),) if states else ())
 

@@ -39,6 +39,11 @@ def local_width(dim: MatrixDim, tp: Any) -> Any:
     return own if dim.beside is None else own + local_width(dim.beside, tp)
 
 
+def dim_width(dim: Any) -> Any:
+    """Columns of a matrix dimension in all. [-]"""
+    return dim.units * dim.width + (0 if dim.beside is None else dim_width(dim.beside))
+
+
 @dataclass(frozen=True, slots=True)
 class MatMulOp:
     """Matrix product [m, k] x [k, n] with weights in memory.

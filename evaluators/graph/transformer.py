@@ -12,6 +12,9 @@ from dse.space.layers import MOE, LayerGroup, layers
 from dse.space.model import ExpertLayers, Model
 from dse.space.parameter_counts import mtp_layers, shared_expert_width
 
+END_SEGMENTS = ("embedding", "head")
+"""Segments that are in no layer, and that a step has once."""
+
 
 def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
     """Segments of one step: embedding, each kind of mixing and FFN once, and head.

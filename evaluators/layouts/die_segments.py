@@ -14,8 +14,8 @@ from dse.evaluators.graph.operators import (
     Operator,
     RecurrenceOp,
     Segment,
+    dim_width,
 )
-from dse.evaluators.layouts.residency import dim_width
 from dse.space.array_math import ceil_div
 
 

@@ -22,9 +22,17 @@ import numpy as np
 
 from dse.evaluators.calls.algorithm_candidates import group_with_partitions, select_values
 from dse.evaluators.calls.call import CallBlock, GroupExchange, KernelCall, equal_call_index
-from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
+from dse.evaluators.graph.operators import (
+    AttentionOp,
+    ElementwiseOp,
+    IndexerOp,
+    MatMulOp,
+    Operator,
+    RecurrenceOp,
+    Segment,
+    dim_width,
+)
 from dse.evaluators.kernels.partition.group_placement import ring_grid
-from dse.evaluators.layouts.residency import dim_width
 from dse.space.array_math import ceil_div, option_index
 from dse.space.mapping import DIVISIONS, MESH_GEMMS, PARTITIONS, PLACEMENTS, PipelinePlan
 

@@ -25,6 +25,7 @@ from dse.evaluators.graph.operators import (
     Operator,
     RecurrenceOp,
     Segment,
+    dim_width,
     recurrence_shapes,
     refuse_selective,
     repeated_flop,
@@ -43,7 +44,7 @@ from dse.evaluators.layouts.operator_partitions import (
     offered_partitions,
     uniform_partition,
 )
-from dse.evaluators.layouts.residency import dim_width, heads_per_core
+from dse.evaluators.layouts.residency import heads_per_core
 from dse.evaluators.layouts.tensor_formats import (
     dequantize_operations,
     dequantize_operations_per_value,

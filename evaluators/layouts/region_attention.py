@@ -16,7 +16,7 @@ being taken to lie evenly. Of a prompt, what an indexer does not pick is scored 
 from typing import Any
 
 from dse.evaluators.calls.call import ONCE, KernelCall, MeshKernel
-from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, MatrixDim, Segment
+from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, MatrixDim, Segment, dim_width
 from dse.evaluators.kernels.gemm import find_gemm
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.kv import find_kv_method
@@ -34,7 +34,6 @@ from dse.evaluators.layouts.region_calls import (
     product_with_dequantize,
     stored_shape,
 )
-from dse.evaluators.layouts.residency import dim_width
 from dse.evaluators.layouts.tensor_formats import index_format, weight_format
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.mapping import BYTES_BY_FORMAT

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.calls.call import ONCE, KernelCall, MeshKernel
-from dse.evaluators.graph.operators import MatMulOp, MatrixDim
+from dse.evaluators.graph.operators import MatMulOp, MatrixDim, dim_width
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
-from dse.evaluators.layouts.residency import dim_width
 from dse.evaluators.layouts.tensor_formats import piece_bytes
 from dse.space.array_math import ceil_div, maximum
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, RegionPlan

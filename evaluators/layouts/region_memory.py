@@ -7,22 +7,21 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MatMulOp, MatrixDim, Segment
-from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.operators import MatMulOp, MatrixDim, Segment, dim_width
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_bytes
 from dse.evaluators.layouts.region_attention import window_segments
 from dse.evaluators.layouts.region_calls import compressed_entries, dequantize_piece, head_columns, kv_widths, product_columns
 from dse.evaluators.layouts.region_states import conv_bytes, state_bytes, working_bytes
 from dse.evaluators.layouts.regions import Region
-from dse.evaluators.layouts.residency import dim_width
-from dse.evaluators.layouts.tensor_formats import index_format, mixed_format_extra_bytes, piece_bytes, weight_format
+from dse.evaluators.layouts.tensor_formats import index_format, piece_bytes, weight_format
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.layers import layers, value_at_reach
-from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
+from dse.space.mapping import FormatPlan, Mapping
 from dse.space.model import Model
 from dse.space.number_formats import FORMATS
-from dse.space.parameter_counts import SequenceMemory, parameter_count, sequence_memory
+from dse.space.parameter_counts import SequenceMemory, sequence_memory
 
 VALUE = 2.0
 """Bytes of an activation, and of all that is multiplied: 16 bits."""
@@ -82,9 +81,10 @@ def region_core_memory(
         past: tokens cached before a prompt, by reach of the model.
     """
     mesh = place.mesh
-    layer, last, widest = _stored(model, mapping.kv_heads, not scores, mapping.precision)
+    layer, last, widest, *spread = _stored(model, mapping.kv_heads, not scores, mapping.precision)
     tiles = [(_tile(matrix, mesh), count) for matrix, count in layer.items()]
-    weights = sum(matrix.nbytes * count for matrix, count in tiles)
+    beside, beside_head = (nbytes / mesh.cols for nbytes in spread)
+    weights = sum(matrix.nbytes * count for matrix, count in tiles) + beside
     rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
@@ -123,7 +123,7 @@ def region_core_memory(
 
     return (
         core(place.layers, place.layers * weights, wide_tile),
-        core(rest, rest * weights + head_tile.nbytes, maximum(wide_tile, head_tile.nbytes)),
+        core(rest, rest * weights + head_tile.nbytes + beside_head, maximum(wide_tile, head_tile.nbytes)),
     )
 
 
@@ -258,10 +258,13 @@ class _Matrix(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _stored(model: Model, heads: str, vectors: bool, precision: FormatPlan) -> tuple[dict[_Matrix, float], _Matrix, float]:
+def _stored(
+    model: Model, heads: str, vectors: bool, precision: FormatPlan
+) -> tuple[dict[_Matrix, float], _Matrix, float, float, float]:
     """Weight matrices, and how many of each a layer has on average.
 
-    Also the head's, and the most values of a token that a product in a layer leaves.
+    Also the head's, the most values of a token that a product in a layer leaves, and bytes of norms and biases of a layer and
+    of the head, which lie over the columns of a region like the vectors that they are of, on each row.
     """
     *parts, head = transformer_segments(model, ONE_TOKEN_STEP)
 
@@ -281,17 +284,6 @@ def _stored(model: Model, heads: str, vectors: bool, precision: FormatPlan) -> t
         matrix = weight_matrix(part, operator)
         layer[matrix] = layer.get(matrix, 0.0) + operator.stored * part.times / model.layers
     (last,) = (weight_matrix(head, operator) for operator in head.operators if isinstance(operator, MatMulOp))
-    return layer, last, max(product.m * dim_width(product.n) for _, product in products)
-
-
-ONE_TOKEN_STEP = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
-"""A token of a request."""
-
-
-@lru_cache(maxsize=256)
-def model_weight_bytes(model: Model, precision: FormatPlan) -> float:
-    """Bytes of all weights of a model, in their number formats. [B]"""
-    return float(
-        parameter_count(model) * BYTES_BY_FORMAT[precision.weights]
-        + mixed_format_extra_bytes(transformer_segments(model, ONE_TOKEN_STEP), precision)
-    )
+    beside = sum(unquantized_bytes(part, model, precision) * part.times for part in parts) / model.layers
+    widest = max(product.m * dim_width(product.n) for _, product in products)
+    return layer, last, widest, beside, unquantized_bytes(head, model, precision)

@@ -28,13 +28,13 @@ from dse.evaluators.graph.operators import (
     MatrixDim,
     RecurrenceOp,
     Segment,
+    dim_width,
     recurrence_shapes,
     refuse_selective,
 )
 from dse.evaluators.kernels.gemm import find_gemm
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.layouts.region_calls import HeadColumns, RegionContext, elementwise_call, head_columns, kernel_call
-from dse.evaluators.layouts.residency import dim_width
 from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, conv_values_per_sequence

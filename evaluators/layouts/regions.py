@@ -21,6 +21,7 @@ from dse.evaluators.graph.operators import (
     Operator,
     RecurrenceOp,
     Segment,
+    dim_width,
     useful_flop,
 )
 from dse.evaluators.graph.step_counts import StepCounts
@@ -43,7 +44,6 @@ from dse.evaluators.layouts.region_calls import (
     product_with_dequantize,
 )
 from dse.evaluators.layouts.region_states import convolution_calls, recurrence_calls
-from dse.evaluators.layouts.residency import dim_width
 from dse.evaluators.layouts.tensor_formats import weight_format
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.mapping import BYTES_BY_FORMAT, Mapping, MeshProductPlan, RegionPlan

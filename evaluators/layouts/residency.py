@@ -8,15 +8,22 @@ section 4.2, which has no states).
 from functools import partial
 from typing import Any, NamedTuple
 
-from dse.evaluators.graph.operators import MatMulOp, Segment
-from dse.evaluators.layouts.tensor_formats import index_format, refuse_scaled_activations, weight_bytes
+from dse.evaluators.graph.operators import MatMulOp, Segment, dim_width
+from dse.evaluators.graph.transformer import END_SEGMENTS
+from dse.evaluators.layouts.model_weights import (
+    embedding_bytes,
+    product_bytes,
+    product_values,
+    unquantized_bytes,
+)
+from dse.evaluators.layouts.tensor_formats import index_format, refuse_scaled_activations
 from dse.evaluators.serving.kv_memory import sram_shares
 from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.layers import value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, kv_values_per_token, position_values, sequence_memory, value_head_dim
+from dse.space.parameter_counts import STATE_BYTES, kv_values_per_token, sequence_memory, value_head_dim
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
@@ -110,14 +117,13 @@ def core_residency(
     """
     precision = mapping.precision
     refuse_scaled_activations(precision)
-    act, stored = BYTES_BY_FORMAT[precision.activations], BYTES_BY_FORMAT[precision.weights]
+    act = BYTES_BY_FORMAT[precision.activations]
     copies = plan.tp if plan.partition != "input_only" else 1.0
-    layers, of_experts, widest = _sizes(parts, precision)
+    layers, of_experts, outside, widest = _sizes(parts, model, precision)
     routed = of_experts if plan.experts == "whole" else 0.0
     whole = ceil_div(model.layers * 1.0, plan.pp) / model.layers
     given_share = share or StageShares(whole, 1 / plan.pp, whole)
-    table = (model.vocab * model.hidden * (1.0 if model.tied_embeddings else 2.0) + position_values(model)) * stored
-    weights = ((layers - routed) * given_share.layers + table * given_share.tables) / copies
+    weights = ((layers - routed) * given_share.layers + outside * given_share.tables) / copies
     if model.experts is not None:  # the fullest core has whole ones
         weights = weights + routed * given_share.layers * (ceil_div(model.experts.count, plan.tp) / model.experts.count)
     weights = weights + everywhere * (1 - 1 / plan.tp)
@@ -145,12 +151,20 @@ def core_residency(
 
 
 @partial(memoize_by_identity, few=64)
-def _sizes(parts: tuple[Segment, ...], formats: FormatPlan) -> tuple[float, float, Any]:
-    """Bytes of the weights of all layers, and of their routed experts; the widest product's columns. [B], [B], [1]"""
-    layers = sum(segment_bytes(part, formats) * part.times for part in parts if part.name not in ("embedding", "head"))
-    routed = sum(segment_bytes(part, formats, routed=True) * part.times for part in parts)
+def _sizes(parts: tuple[Segment, ...], model: Model, formats: FormatPlan) -> tuple[float, float, float, Any]:
+    """Bytes of the weights of all layers, of their routed experts, and of embedding and head; columns of the widest product."""
+
+    def nbytes(part: Segment) -> Any:
+        return product_bytes(part, formats) + unquantized_bytes(part, model, formats)
+
+    def routed_values(operator: MatMulOp) -> float:
+        return product_values(operator) if operator.stored > 1 else 0.0
+
+    layers = sum(nbytes(part) * part.times for part in parts if part.name not in END_SEGMENTS)
+    outside = sum(nbytes(part) for part in parts if part.name in END_SEGMENTS) + embedding_bytes(model, formats)
+    routed = sum(product_bytes(part, formats, routed_values) * part.times for part in parts)
     of_products = (op for part in parts if part.name != "head" for op in part.operators if isinstance(op, MatMulOp))
-    return layers, routed, max(dim_width(op.n) for op in of_products)
+    return layers, routed, outside, max(dim_width(op.n) for op in of_products)
 
 
 def _nearer(held: CoreResidency, stays: Any, near: Any) -> CoreResidency:
@@ -169,24 +183,6 @@ def _nearer(held: CoreResidency, stays: Any, near: Any) -> CoreResidency:
     kv = minimum((1 - held.kv_here) * (stays > 0), left / maximum(held.kv, 1.0))
     states = minimum(1 - held.states_here, maximum(left - kv * held.kv, 0.0) / maximum(held.states, 1.0))
     return held._replace(weights_near=weights, kv_near=kv, states_near=states)
-
-
-def segment_bytes(part: Segment, precision: FormatPlan, *, routed: bool = False) -> float:
-    """Bytes of the weights of a segment, or of its routed experts alone. [B]"""
-    products = (
-        operator for operator in part.operators if isinstance(operator, MatMulOp) and (operator.stored > 1 or not routed)
-    )
-    return float(
-        sum(
-            product.stored * dim_width(product.k) * dim_width(product.n) * weight_bytes(part, product, precision)
-            for product in products
-        )
-    )
-
-
-def dim_width(dim: Any) -> Any:
-    """Columns of a matrix dimension in all. [-]"""
-    return dim.units * dim.width + (0 if dim.beside is None else dim_width(dim.beside))
 
 
 def heads_per_core(model: Model, plan: PipelinePlan) -> tuple[Any, Any]:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment
-from dse.evaluators.layouts.residency import StageShares, dim_width, segment_bytes
+from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment, dim_width
+from dse.evaluators.layouts.model_weights import product_bytes
+from dse.evaluators.layouts.residency import StageShares
 from dse.evaluators.machine.compile_cache import compiled_part, compiled_without_gil
 from dse.space.array_math import Array
 from dse.space.layers import layers
@@ -304,7 +305,7 @@ def _rows(part: Segment, hidden: float, precision: FormatPlan) -> list[tuple[flo
     """Weights, whether it may be divided, crossing and result of each operator of a part, once."""
     rows = []
     for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
-        stored = segment_bytes(replace(part, operators=(operator,)), precision)
+        stored = product_bytes(replace(part, operators=(operator,)), precision)
         rows.append((stored, isinstance(operator, MatMulOp), crossing, result))
     return rows
 

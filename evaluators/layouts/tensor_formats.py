@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import MIXING, MatMulOp, Operator, Segment
+from dse.evaluators.graph.operators import MIXING, Operator, Segment
 from dse.evaluators.kernels.attention.attention_shape import SAME_AS_ACTIVATIONS, KvStorage
 from dse.space.array_math import maximum
 from dse.space.fields import iterate_leaves
 from dse.space.limits import IncompatibleOptionsError
-from dse.space.mapping import FormatPlan, Mapping
+from dse.space.mapping import AS_WEIGHTS, FormatPlan, Mapping
 from dse.space.number_formats import (
     BYTES_BY_FORMAT,
     CACHED_TENSORS,
@@ -25,14 +25,52 @@ WIDE_FORMAT = "bf16"
 """What values become that engines do not multiply as they are, where nothing wider waits for them."""
 
 
+ROUTING_OPERATORS = ("router", "shared_score")
+"""Products that choose or weigh experts, whose weights stay as norms are."""
+
+HEAD_OPERATORS = ("head", "mtp_head")
+"""Products of hidden vectors with the head."""
+
+
+def unquantized_format(precision: FormatPlan) -> str:
+    """Number format of what files of fewer bits leave at 16: norms, biases, routers, embedding and head.
+
+    >>> unquantized_format(FormatPlan(weights="int4_g128", activations="fp16", kv="fp16"))
+    'bf16'
+    >>> unquantized_format(FormatPlan(weights="fp16", activations="fp16", kv="fp16"))
+    'fp16'
+    """
+    return WIDE_FORMAT if FORMATS[precision.weights].bits < FORMATS[WIDE_FORMAT].bits else str(precision.weights)
+
+
+def embedding_format(precision: FormatPlan) -> str:
+    """Number format of the embedding table, where it is not the head's as well."""
+    return _table_format(precision.embedding, precision)
+
+
+def head_format(precision: FormatPlan) -> str:
+    """Number format of the head, and of a table that the embedding shares with it."""
+    return _table_format(precision.head, precision)
+
+
+def _table_format(option: str | None, precision: FormatPlan) -> str:
+    if option is None:
+        return unquantized_format(precision)
+    return str(precision.weights if option == AS_WEIGHTS else option)
+
+
 def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
-    """Number format of an operator's weights: those of experts, of attention, or of all others."""
-    experts = None
+    """Number format of an operator's weights: those of experts, attention, head, routers, or of all others."""
+    if operator.name in HEAD_OPERATORS:
+        return head_format(precision)
+    if operator.name in ROUTING_OPERATORS:
+        return unquantized_format(precision)
+    own = None
     if operator.name.startswith(("experts_", "shared_")):
-        experts = precision.experts
+        own = precision.experts
     elif part.kind == MIXING:
-        experts = precision.attention
-    return str(experts or precision.weights)
+        own = precision.attention
+    return str(own or precision.weights)
 
 
 def index_format(precision: FormatPlan) -> str:
@@ -48,7 +86,7 @@ def weight_bytes(part: Segment, operator: Operator, precision: FormatPlan) -> fl
 class ValueBytes(NamedTuple):
     """Bytes per value of weights, KV cache, indexer keys and convolution state, by format. [B]
 
-    Experts and attention have weights of their own.
+    Experts and attention have weights of their own, as have embedding and head; `unquantized` are norms, biases and routers.
     """
 
     weights: float
@@ -57,6 +95,9 @@ class ValueBytes(NamedTuple):
     experts: float
     attention: float
     conv: float
+    embedding: float
+    head: float
+    unquantized: float
 
 
 def value_bytes(precision: FormatPlan) -> ValueBytes:
@@ -73,6 +114,9 @@ def value_bytes(precision: FormatPlan) -> ValueBytes:
         experts,
         attention,
         BYTES_BY_FORMAT[given_precision.activations],
+        BYTES_BY_FORMAT[embedding_format(precision)],
+        BYTES_BY_FORMAT[head_format(precision)],
+        BYTES_BY_FORMAT[unquantized_format(precision)],
     )
 
 
@@ -190,7 +234,10 @@ def blocks_touched(values: Any, block: int) -> Any:
     return blocks if isinstance(values, np.ndarray) else int(blocks)
 
 
-WEIGHTS = ("weights", "experts", "attention")
+TABLES = ("embedding", "head")
+"""Formats of `FormatPlan` that are of tables of tokens, which a model alone has."""
+
+WEIGHTS = ("weights", "experts", "attention", *TABLES)
 """Formats of `FormatPlan` that are of weights."""
 
 
@@ -206,7 +253,7 @@ def refuse_unsupported_formats(precision: FormatPlan) -> None:
         tensor = address if address in TENSORS else "weights"
         stored = address in (*WEIGHTS, *CACHED_TENSORS)
         valid = [name for name in formats_of_tensor(tensor) if FORMATS[name].bits == 16 or (stored and FORMATS[name].bits < 16)]
-        if word not in valid:
+        if word not in valid and word != AS_WEIGHTS:
             reason = f"{word} has no kernels on a mesh of cores; valid: {', '.join(valid)}"
             raise IncompatibleOptionsError(f"mapping.precision.{address}: {reason}", address)
 
@@ -279,7 +326,7 @@ def index_key_storage(precision: FormatPlan, dim: int) -> IndexKeyStorage:
 
 def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
     """Bytes of a value; formats but `free` ones and those of caches are plain and of as many."""
-    words = {name: word for name, word, _ in iterate_leaves(mapping.precision) if name not in (*free, *CACHED_TENSORS)}
+    words = {name: word for name, word, _ in iterate_leaves(mapping.precision) if name not in (*free, *TABLES, *CACHED_TENSORS)}
     activations = words["activations"]
     for name, word in words.items():
         if word not in UNSCALED_FORMATS:
@@ -300,35 +347,3 @@ def _one_size(mapping: Mapping, free: tuple[str, ...], instead: str) -> float:
 def combine_bytes(precision: FormatPlan) -> float:
     """Bytes per value that experts on other dies return. [B]"""
     return BYTES_BY_FORMAT[precision.combine or precision.activations]
-
-
-def mixed_format_extra_bytes(parts: tuple[Segment, ...], precision: FormatPlan) -> Any:
-    """Bytes of a model's weights beyond those with the most common format for all. [B]"""
-    usual = BYTES_BY_FORMAT[precision.weights]
-
-    def beyond(part: Segment, operator: Operator) -> Any:
-        if not isinstance(operator, MatMulOp):
-            return 0.0
-        return (
-            (weight_bytes(part, operator, precision) - usual)
-            * operator.stored
-            * (operator.k.units * operator.k.width)
-            * (operator.n.units * operator.n.width)
-        )
-
-    return sum(part.times * beyond(part, operator) for part in parts for operator in part.operators)
-
-
-def segment_weight_bytes(part: Segment, precision: FormatPlan, values: Any) -> Any:
-    """Bytes of the weights of a segment, from the numbers of values of its operators. [B]
-
-    Args:
-        part: whose.
-        precision: number formats.
-        values: of an operator, by it.
-    """
-    total: Any = 0.0
-    for operator in part.operators:
-        if isinstance(operator, MatMulOp):
-            total = total + weight_bytes(part, operator, precision) * values(operator)
-    return total

@@ -42,7 +42,8 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.engine_overheads import NO_TERMS, StepTerms, with_logits
 from dse.evaluators.layouts.library_problems import attention_problem, elementwise_problem, gemm_problem
-from dse.evaluators.layouts.tensor_formats import format_product, index_format, segment_weight_bytes, weight_format
+from dse.evaluators.layouts.model_weights import embedding_bytes, product_bytes, unquantized_bytes
+from dse.evaluators.layouts.tensor_formats import format_product, index_format, weight_format
 from dse.space.array_math import ceil_div, maximum
 from dse.space.layers import LayerGroup, value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
@@ -52,7 +53,6 @@ from dse.space.parameter_counts import (
     STATE_BYTES,
     convolved_keys,
     kv_values_per_token,
-    position_values,
     sequence_memory,
     value_head_dim,
 )
@@ -171,11 +171,12 @@ def device_memory(
         tokens: of the longest prompt, or of the largest iteration.
         heads: KV heads that do not divide, as of `kv_heads_per_device`.
     """
-    per_value = BYTES_BY_FORMAT[precision.weights]
-    layer = {part.name: segment_weight_bytes(part, precision, lambda operator: _stored(operator, tp, heads)) for part in parts}
-    table = 0.0 if model.tied_embeddings else local_width(MatrixDim(model.vocab, split=True), tp) * model.hidden * per_value
-    table = table + position_values(model) * per_value
-    weights = sum(layer[part.name] * part.times for part in parts) + table
+    layer = {
+        part.name: product_bytes(part, precision, lambda operator: _stored(operator, tp, heads))
+        + unquantized_bytes(part, model, precision, tp)
+        for part in parts
+    }
+    weights = sum(layer[part.name] * part.times for part in parts) + embedding_bytes(model, precision, tp)
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
     kv: Any = 0.0

@@ -35,6 +35,7 @@ from dse.evaluators.graph.operators import (
     RecurrenceOp,
     Segment,
     common_segment,
+    dim_width,
     refuse_selective,
     repeated_flop,
     useful_flop,
@@ -59,10 +60,10 @@ from dse.evaluators.layouts.attention_requests import (
     equal_prompts,
     no_requests,
 )
-from dse.evaluators.layouts.residency import dim_width
 from dse.evaluators.layouts.tensor_formats import (
     activation_bytes,
     dequantize_operations_per_value,
+    embedding_format,
     index_key_storage,
     kv_storage,
     weight_format,
@@ -448,7 +449,7 @@ def _known(kind: str, top: int, normed: bool) -> RowKernel:
 
 
 def _recipe(operator: ElementwiseOp, model: Model, precision: FormatPlan) -> RowKernel:
-    kind, table = operator.name.split("_")[-1], weight_storage(precision.weights, precision)
+    kind, table = operator.name.split("_")[-1], weight_storage(embedding_format(precision), precision)
     if operator.name in TABLES and table is not None:
         return streamed.build_embedding_kernel(*table)
     if kind == "conv":

@@ -10,15 +10,16 @@ from dse.evaluators.accounting import whole_chip as tiles
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models import jobs as jobs_of
-from dse.evaluators.graph.operators import MIXING, MatMulOp, Segment, useful_flop
+from dse.evaluators.graph.operators import MIXING, MatMulOp, Segment, dim_width, useful_flop
 from dse.evaluators.graph.router_operators import with_router_operators
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
 from dse.evaluators.layouts import pipelines, regions
 from dse.evaluators.layouts import tensor_parallel as devices
+from dse.evaluators.layouts.model_weights import unquantized_values
 from dse.evaluators.layouts.region_memory import VALUE, region_core_memory
-from dse.evaluators.layouts.residency import core_residency, dim_width
+from dse.evaluators.layouts.residency import core_residency
 from dse.evaluators.layouts.whole_chip import passes_by_phase
 from dse.evaluators.machine.machine import mesh_program_machine
 from dse.space.fields import replace_leaves
@@ -203,6 +204,11 @@ def weights(parts: tuple[Segment, ...]) -> float:
     )
 
 
+def unquantized(parts: tuple[Segment, ...], model: Model, tp: int) -> float:
+    """Norms, biases and other values that no product multiplies by, on one of some devices."""
+    return sum(part.times * unquantized_values(part, model).per_device(tp) for part in parts)
+
+
 def table(model: Model) -> float:
     """Values of the table of the embedding where the head has another."""
     return 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
@@ -224,7 +230,8 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
     for word, repeated in (("own", 0.0), ("full", more)):
         leaves = replace_leaves(mapping, {"kv_heads": word})
         *_, core = region_core_memory(case.model, place, leaves, tokens=1.0, cached=1.0, scores=phase == "prefill")
-        assert core.weights * 32 == pytest.approx((weights(parts) + repeated) * VALUE, rel=1e-5)
+        on_each_row = 8 * unquantized(parts, case.model, 1)
+        assert core.weights * 32 == pytest.approx((weights(parts) + repeated + on_each_row) * VALUE, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -235,10 +242,11 @@ def test_two_devices_hold_each_weight_once_and_twice_what_is_not_divided(phase: 
     held = {
         tp: devices.device_memory(parts, case.model, tp, BF16, cached=1.0, sequences=1.0, tokens=1.0).weights for tp in (1, 2)
     }
-    assert held[1] == 2 * (weights(parts) + table(case.model))
+    assert held[1] == 2 * (parameter_count(case.model) + at.guesses * mtp_parameter_count(case.model))
     whole = [products(part, lambda operator: not (operator.k.split or operator.n.split)) for part in parts]
     odd = case.model.vocab % 2 * case.model.hidden * (2 - case.model.tied_embeddings)  # rows of tables that nobody reads
-    assert 2 * held[2] == held[1] + 2 * weights(tuple(whole)) + 2 * odd
+    norms = 2 * unquantized(parts, case.model, 2) - unquantized(parts, case.model, 1)
+    assert 2 * held[2] == held[1] + 2 * (weights(tuple(whole)) + odd + norms)
 
 
 def products(part: Segment, kept: Any) -> Segment:
@@ -261,7 +269,7 @@ def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inp
     parts, plan = transformer_segments(case.model, at), mapping.decode
     held = core_residency(parts, case.model, plan, mapping, 1e9, tokens=3.0, cached=1.0)
     copies = 1 if partition == "input_only" else plan.tp
-    assert held.weights * copies == pytest.approx(2 * (weights(parts) + table(case.model)), rel=1e-12)
+    assert held.weights * copies == pytest.approx(2 * parameter_count(case.model), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -90,17 +90,14 @@ def test_a_device_holds_each_tensor_in_its_format(
         if given_model.experts
         else 0
     )
-    rest = (
-        given_model.experts.count * given_model.hidden
-        if given_model.experts
-        else ffn_parameter_count(given_model, given_model.ffn_intermediate)
-    )
+    rest = 0 if given_model.experts else given_model.layers * ffn_parameter_count(given_model, given_model.ffn_intermediate)
     projected = given_model.hidden * given_model.head_dim * 2 * (given_model.heads + given_model.kv_heads)
     assert projected <= mixing_parameter_count(given_model)  # with norms and biases
-    usual = given_model.layers * rest + given_model.vocab * given_model.hidden * (1 if given_model.tied_embeddings else 2)
+    unquantized = parameter_count(given_model) - given_model.layers * (routed + projected) - rest
     wanted = (
         given_model.layers * (routed * BYTES_BY_FORMAT[experts] + projected * BYTES_BY_FORMAT[attention])
-        + usual * BYTES_BY_FORMAT[weights]
+        + rest * BYTES_BY_FORMAT[weights]
+        + unquantized * max(BYTES_BY_FORMAT[weights], BYTES_BY_FORMAT["bf16"])
     )
     assert held.weights == pytest.approx(wanted, rel=1e-12)
     assert held.kv == pytest.approx(
@@ -234,8 +231,13 @@ def test_a_core_of_a_region_holds_tiles_in_their_format(rows: int, cols: int, wo
 
     h, q, w, f = model.hidden, model.heads * 128, model.kv_heads * 128, model.ffn_intermediate
     layer = tile(h, q) + 2 * tile(h, w) + tile(q, h) + 2 * tile(h, f) + tile(f, h)
-    assert core_memory.weights == pytest.approx(model.layers * layer, rel=1e-12)
-    assert last.weights == pytest.approx(model.layers * layer + tile(h, model.vocab), rel=1e-12)
+    norms = 2 * (2 * h + 2 * 128) / cols
+    head = piece(word if BITS[word] > 16 else "bf16", -(-h // rows), -(-model.vocab // cols))
+    beside = norms * max(BITS[word] / 16, 1)
+    assert core_memory.weights == pytest.approx(model.layers * (layer + beside), rel=1e-12)
+    assert last.weights == pytest.approx(
+        model.layers * (layer + beside) + head + 2 * h / cols * max(BITS[word] / 16, 1), rel=1e-12
+    )
     assert core_memory.kv == pytest.approx(tokens * model.layers * 2 * piece(kv, -(-w // cols), 1), rel=1e-12)
 
 
@@ -254,7 +256,7 @@ def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
             if call.name.endswith("_expand")
         ]
         values = sum(times * kernel.shape.m * kernel.shape.k for kernel, times in kernels)
-        stored = parameter_count(case.model) - case.model.vocab * case.model.hidden  # the table is the host's
+        stored = parameter_count(case.model) - 2 * case.model.vocab * case.model.hidden  # both tables have 16 bits
         assert stored * 0.999 <= values <= stored * 1.06
         assert {kernel.options["operations"] for kernel, _ in kernels} == {FORMATS[word].expand}
 
@@ -265,7 +267,10 @@ def test_weights_at_the_edge_come_in_their_format() -> None:
         word: evaluate(stack_designs([formats(question.base, weights=word)]), question.workload).columns
         for word in ("fp16", "mxfp8")
     }
-    assert columns["mxfp8"]["hbm_used"][0] == pytest.approx(columns["fp16"]["hbm_used"][0] * 8.25 / 16, rel=1e-12)
+    model = question.workload.cases[0].model
+    kept = 2 * model.vocab * model.hidden + (2 * model.layers + 1) * model.hidden
+    narrow = parameter_count(model) - kept
+    assert columns["mxfp8"]["hbm_used"][0] == pytest.approx(2 * kept + narrow * 8.25 / 8, rel=1e-12)
     assert columns["mxfp8"]["tpot"][0] < 0.6 * columns["fp16"]["tpot"][0]
 
 

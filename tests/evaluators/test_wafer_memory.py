@@ -17,8 +17,8 @@ from dse.evaluators.cost_models import READERS
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.model_weights import product_bytes
 from dse.evaluators.layouts.regions import region_blocks
-from dse.evaluators.layouts.residency import segment_bytes
 from dse.evaluators.machine.edge_memory import edge_memory
 from dse.evaluators.machine.machine import mesh_program_machine
 from dse.space.design import Design, stack_designs
@@ -124,7 +124,7 @@ def test_every_step_reads_the_share_of_weights_that_does_not_stay(model: str) ->
     step = StepCounts("decode", 1.0, 1.0, 1.0, 1.0)
     precision = given_question.base.mapping.precision
     weights = sum(
-        part.times * segment_bytes(part, precision)
+        part.times * product_bytes(part, precision)
         for part in transformer_segments(job.model, step)
         if part.name != "embedding"
     )
