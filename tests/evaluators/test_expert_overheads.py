@@ -10,7 +10,7 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_jobs import DieExchangeJob, analytical_exchange
 from dse.evaluators.cost_models.simulated_die_exchange import EVENTS
-from dse.evaluators.graph.expert_loads import busiest_core_load, experts_touched
+from dse.evaluators.graph.expert_loads import busiest_core_load, experts_touched, mean_core_load
 from dse.evaluators.layouts.tensor_parallel import EXPERT_ROWS
 from dse.evaluators.machine.die_network import DieNetworkLevel
 from dse.evaluators.workloads.serving import serving_layout
@@ -19,7 +19,7 @@ from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.model import ExpertLayers
 from dse.space.stack import ExpertOverheads, IterationOverheads
 from dse.space.workload import ServingLoad
-from tests.samples import asked, metrics
+from tests.samples import asked, load_of, metrics
 
 MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
 DEVICE = ("chip=h100", "stack=tuned", "mapping.both.tp=2", *MOE)
@@ -137,6 +137,48 @@ def test_the_busiest_die_has_an_excess_of_rows_where_the_workload_has_no_load() 
     cores = np.array([1.0, 8.0])
     many, _ = busiest_core_load(experts, 64.0, cores, excess=0.5)
     assert many.tolist() == [busiest_core_load(experts, 64.0, float(core), excess=0.5)[0] for core in cores]
+
+
+@pytest.mark.parametrize("load", ["expected", "even", "sampled"])
+@pytest.mark.parametrize("skew", [0.0, 0.7])
+@pytest.mark.parametrize("copies", [(0, 0), (8, 0), (6, 1)])
+def test_the_mean_core_has_its_share_of_all_rows_and_experts(load: str, skew: float, copies: tuple[int, int]) -> None:
+    experts = ExpertLayers(count=64, top_k=6, intermediate=1408, skew=skew, load=load, shared=2)
+    rows, read = mean_core_load(experts, 512.0, 8, *copies)
+    most, _ = busiest_core_load(experts, 512.0, 8.0, *copies)
+    assert rows == 512 * (6 + 2 * (copies[1] > 0)) / 8
+    assert rows <= most * (1 + 1e-12)
+    assert read <= (64 + copies[0] + 2 * copies[1]) / 8
+    assert mean_core_load(experts, 512.0, 1, *copies)[0] == 8 * rows
+
+
+def test_what_all_dies_do_is_the_sum_over_them_however_busy_one_is() -> None:
+    question = asked(*DIES)
+    even, uneven = (engine(question.base, {"imbalance": excess}) for excess in (0.0, 0.95))
+    assert column(uneven, question, "latency") > column(even, question, "latency")
+    assert column(uneven, question, "hbm_bytes") == pytest.approx(column(even, question, "hbm_bytes"), rel=1e-12)
+
+
+@pytest.mark.parametrize("words", [SERVED, (*SERVED, "mapping.both.ep=4", "mapping.both.attention_dies=4")])
+@pytest.mark.parametrize("made_of", [(0.0, 0.0, 256.0, 500.0, 0.0), (2048.0, 128.5, 0.0, 0.0, 0.0)])
+def test_a_busy_die_lengthens_an_iteration_and_adds_no_energy(words: tuple[str, ...], made_of: tuple[float, ...]) -> None:
+    base, load = load_of(*words)
+    (even, joules), (uneven, more_joules) = (
+        serving_layout(design).iteration_energies(design, load, 0, made_of, "analytical")[0]  # type: ignore[attr-defined]
+        for design in (engine(base, {"imbalance": excess}) for excess in (0.0, 0.95))
+    )
+    assert uneven > even
+    assert more_joules == pytest.approx(joules, rel=1e-12)
+
+
+def test_experts_on_eight_dies_move_the_bytes_and_do_the_work_of_one() -> None:
+    formats = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
+    dies = asked(*DIES, *formats)
+    device = asked("chip=h100", "mapping=tensor_parallel", "stack=tuned_ep", "mapping.both.tp=1", *MOE, *formats)
+    found, whole = (rows_of(question.base, question) for question in (dies, device))
+    for name in ("experts_gate", "experts_up", "experts_activation", "experts_down"):
+        assert found[name].nbytes == pytest.approx(whole[name].nbytes, rel=1e-9)
+        assert found[name].executed_flop == pytest.approx(whole[name].executed_flop, rel=1e-9)
 
 
 @pytest.mark.parametrize("load", ["even", "sampled"])
