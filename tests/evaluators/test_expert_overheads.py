@@ -15,6 +15,7 @@ from dse.evaluators.layouts.tensor_parallel import EXPERT_ROWS
 from dse.evaluators.machine.die_network import DieNetworkLevel
 from dse.evaluators.workloads.serving import serving_layout
 from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.model import ExpertLayers
 from dse.space.stack import ExpertOverheads, IterationOverheads
@@ -114,6 +115,19 @@ def test_parts_add_up_with_all_terms(words: tuple[str, ...]) -> None:
 def test_a_stack_whose_library_has_expert_kernels_has_no_passes_beside_them() -> None:
     question = asked(*DIES, "stack=measured_ep")
     assert column(engine(question.base, PASSES), question, "latency") == column(question.base, question, "latency")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((*DIES, "stack=measured_ep", "+mapping.stack.moe.row_passes=3"), "grouped_gemm"),
+        ((*DEVICE, "+mapping.stack.moe.imbalance=1"), "experts are not on other dies"),
+        ((*DEVICE[:3], "model=qwen3_1b7", "+mapping.stack.moe.row_passes=3"), "no model here has experts"),
+    ],
+)
+def test_terms_that_nothing_reads_are_refused_where_they_are_typed(words: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(DesignError, match=reason):
+        asked(*words)
 
 
 def test_passes_of_many_designs_are_those_one_by_one() -> None:
