@@ -257,11 +257,15 @@ class ExpertPlacementPlan:
 FORMER_EXCHANGES = {"by_node": "hierarchical", "near": "nearest_replica"}
 """Exchanges by the names that they had before."""
 
-EXCHANGES = ("direct", "hierarchical", "nearest_replica", "gather")
+EXCHANGES = ("direct", "hierarchical", "nearest_replica")
 """Route of tokens to their experts: a copy to each over any link; one copy per node, to the die in the same place there,
 which forwards it; or from the die of their attention replica in the same part of the stage as the expert: all of these get
-the tokens first, and sum up the returned results. With gather all dies of the stage get all tokens round a ring, each its
-experts' tokens among them, and what experts leave is reduced and scattered round it, as TensorRT-LLM does in a node.
+the tokens first, and sum up the returned results.
+"""
+
+SHARED_CACHE_EXCHANGES = (*EXCHANGES, "gather")
+"""Those between shared-cache dies; gather: all dies of the stage get all tokens round a ring, and what their experts leave is
+reduced and scattered round it, as TensorRT-LLM does with data-parallel attention.
 """
 
 
@@ -303,7 +307,7 @@ class MultiDiePlan:
     experts: ExpertPlacementPlan
     all_to_all: Any = option_field(
         "route of tokens to their experts and back: direct, hierarchical, nearest_replica or gather",
-        EXCHANGES,
+        SHARED_CACHE_EXCHANGES,
         absent=True,
         former="exchange",
         former_options=FORMER_EXCHANGES,
@@ -331,7 +335,7 @@ class TileDiesPlan(MultiDiePlan):
     attention: AttentionPlan
     gemm: TileGemmPlan
     all_to_all: str = option_field(
-        "route of tokens to their experts and back: direct, hierarchical, nearest_replica or gather",
+        "route of tokens to their experts and back: direct, hierarchical or nearest_replica",
         EXCHANGES,
         default="direct",
         former="exchange",

@@ -152,10 +152,10 @@ def find_unread_by_workload(base: Design, asked_for: Workload, moved: Collection
 
 def _of_stack(base: Design, asked_for: Workload, moved: Collection[str]) -> dict[str, str]:
     unread = find_unread_stack_leaves(base, asked_for, moved)
-    leaves = {
-        leaf: leaf.removeprefix(STACK).partition(".")[0] for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread
-    }
-    return {leaf: f"{unread[name]}; leave it out" for leaf, name in leaves.items() if leaf.startswith(STACK) and name in unread}
+    leaves = [leaf for leaf, _, _ in iterate_leaves(base.mapping, MAPPING) if unread and leaf.startswith(STACK)]
+    names = {leaf: leaf.removeprefix(STACK) for leaf in leaves}
+    reasons = {leaf: unread.get(name) or unread.get(name.partition(".")[0]) for leaf, name in names.items()}
+    return {leaf: f"{reason}; leave it out" for leaf, reason in reasons.items() if reason}
 
 
 def _of_plans(base: Design, asked_for: Workload) -> dict[str, str]:

@@ -32,6 +32,9 @@ LINKS = ("network_efficiency", "collective_launch", "network_half_size", "reduct
 ENGINE = ("iteration", "moe")
 """Parts of a stack that an inference engine adds to the kernels of a model."""
 
+PASSES = ("moe.row_passes", "moe.intermediate_passes")
+"""Passes over rows of experts, which a library's expert products contain."""
+
 NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
 """What decides whether dies of a stage are in several nodes."""
@@ -206,13 +209,15 @@ def _unread_leaves(base: Design, cases: Sequence[Any], moved: Collection[str]) -
     reasons = {"all_to_all": "no model on such chips uses a library for exchanges"}
     if not any(model.experts for model in models):
         reasons |= dict.fromkeys(("grouped_gemm", "moe"), "no model here has experts")
+    if stack.grouped_gemm is not None:
+        reasons |= dict.fromkeys(PASSES, "mapping.stack.grouped_gemm gives the time of what is around expert products")
     if not any(model.latent is not None or model.compressed is not None for model in models):
         reasons["mla_decode_attention"] = "no model here has latents"
     if software_of(base.mapping) not in ON_DEVICES:
         return reasons | dict.fromkeys(
             ("ring_collectives", "one_shot_allreduce"), "dies communicate over links by simulated programs"
         )
-    reasons["moe_all_to_all"] = "experts are not on other dies"
+    reasons |= dict.fromkeys(("moe_all_to_all", "moe.imbalance"), "experts are not on other dies")
     return reasons | _unread_link_leaves(base, {"allreduce"}, can_cross_nodes(base, moved))
 
 

@@ -402,18 +402,24 @@ def _boxes_reached(experts: ExpertLayers, boxes: int, shared: int) -> float:
 def single_die_work(
     passes: Sequence[MicroBatchPass], machine: HardwareModel, reader: CostModel, sums: Sums
 ) -> tuple[Any, list[TimedBlock]]:
-    """Work of one die in forward passes, without its exchanges, and all its timed blocks."""
+    """Work of one die in forward passes, without its exchanges, and all its timed blocks.
+
+    What takes as long as the die with most rows at its experts is counted as the mean die does it: its calls, not its time.
+    """
     found_passes, parts = [], []
     known: dict[int, CallBlock] = {}
+    means: dict[int, CallBlock] = {}
 
     @cache
     def run(block: int) -> TimedBlock:
-        return block_timeline([known[block]], machine, reader)[0]
+        timed = block_timeline([known[block]], machine, reader)[0]
+        return timed._replace(block=means[block]) if block in means else timed
 
     for forward_pass in passes:
         units = []
         for unit in forward_pass.units:
             known.update({id(step): step for step in (*unit.steps, *unit.beyond) if isinstance(step, CallBlock)})
+            means.update({id(most): mean for most, mean in unit.means})
             steps = [step if isinstance(step, DieExchange) else run(id(step)) for step in unit.steps]
             blocks = [step for step in steps if isinstance(step, TimedBlock)]
             beyond = [run(id(step)) for step in unit.beyond]

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.cost_models.die_exchange_jobs import has_two_levels, members_per_node
+from dse.evaluators.graph.expert_loads import placed_experts
 from dse.evaluators.layouts.legal_splits import max_stages, split_advice_text, split_bounds
-from dse.evaluators.layouts.multi_die import DieSplit, die_split, placed_experts
+from dse.evaluators.layouts.multi_die import DieSplit, die_split
 from dse.evaluators.machine.die_network import group_rectangle, max_ports, place_groups
 from dse.space.array_math import Array, ceil_div
 from dse.space.chip import Chip, node_grid

@@ -3,10 +3,11 @@
 from functools import lru_cache
 from typing import Any
 
+from dse.evaluators.graph.expert_loads import placed_experts
 from dse.evaluators.graph.operators import MIXING, Segment
 from dse.evaluators.graph.token_mixing import mixing_operators
 from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_values
-from dse.evaluators.layouts.multi_die import DRAFT, EMBEDDING, HEAD, DieSplit, equal_layer_runs, layer_label, placed_experts
+from dse.evaluators.layouts.multi_die import DRAFT, EMBEDDING, HEAD, DieSplit, equal_layer_runs, layer_label
 from dse.evaluators.layouts.tensor_formats import ValueBytes
 from dse.evaluators.layouts.tensor_parallel import kv_values_per_device, state_bytes_per_device, weights_per_device
 from dse.space.array_math import ceil_div

@@ -95,6 +95,7 @@ SILICON_LIMITS = {
     "mapping.placement": "layout",
     "mapping.collective": "layout",
     "mapping.stack.ring_collectives": "layout",
+    "mapping.stack.matrix_energy": "layout",
 }
 """Limits that can be violated, with their units."""
 

@@ -119,6 +119,7 @@ def _own(
         unchanged_segment,
         0.0 if terms.reduction is None else float(BYTES_BY_FORMAT[terms.reduction]),
         imbalance,
+        counts_calls=True,
     )
     return single_die_work(micro_batch_passes(work, die_split, context), machine, cost_model(fidelity), sums)[0], ()
 

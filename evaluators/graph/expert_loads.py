@@ -5,7 +5,7 @@ Tokens choose independently.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
@@ -121,12 +121,34 @@ def busiest_core_load(
     return np.minimum(rows, tokens * min(experts_per_token(experts, shared), len(own))), _touched(own, tokens)
 
 
+def mean_core_load(experts: ExpertLayers, tokens: Any, cores: int, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
+    """Rows, and experts touched, of a core as the mean over all cores; arguments as of `busiest_core_load`.
+
+    >>> mean_core_load(ExpertLayers(count=64, top_k=6, intermediate=1408), 8.0, 8)[0]
+    6.0
+    """
+    rows, beside = tokens * (experts_per_token(experts, shared) / cores), _beside(experts, shared)
+    if experts.load == "even":
+        return rows, minimum(placed_experts(experts, redundant, shared) / cores, rows)
+    if experts.load == "sampled":
+        draws = partial(_drawn_loads, experts, redundant, shared)
+        return rows, map_values(lambda count: float(np.count_nonzero(draws(count))), tokens) / cores
+    layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [expert_probabilities(experts)]
+    touched = [_touched(np.concatenate([loads_with_copies(layer, redundant), beside]), tokens) for layer in layers]
+    return rows, sum(touched) / (len(touched) * cores)
+
+
+def placed_experts(experts: ExpertLayers, redundant: int, shared: int) -> int:
+    """Experts that cores share out: routed ones, redundant copies, and placed copies of shared ones. [-]"""
+    return int(experts.count + redundant + experts.shared * shared)
+
+
 def rows_per_core(experts: ExpertLayers, tokens: float, cores: int, redundant: int = 0, shared: int = 0) -> Array | None:
     """Share of the rows that each core gets, shape (cores,); None if all cores get equal shares."""
     if not shared and (experts.load == "even" or (experts.load == "expected" and not experts.skew)):
         return None
     if experts.load == "sampled":
-        loads = _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
+        loads = _drawn_loads(experts, redundant, shared, tokens)
         rows_by_core = [np.bincount(core_of_expert(len(loads), cores), loads, cores)]
     else:
         layers = [np.array(layer) for layer in experts.shares] if experts.load == "file" else [expert_probabilities(experts)]
@@ -310,10 +332,15 @@ def sampled_rows(experts: ExpertLayers, tokens: float) -> Array:
 
 def _most(experts: ExpertLayers, tokens: float, cores: int, redundant: int, shared: int) -> tuple[float, float]:
     """Rows, and experts touched, on the core that got most of a draw; experts are where their popularity puts them."""
-    loads = _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
+    loads = _drawn_loads(experts, redundant, shared, tokens)
     of_core = core_of_expert(len(loads), cores)
     sums = np.bincount(of_core, loads, cores)
     return float(sums.max()), float(np.count_nonzero(loads[of_core == int(sums.argmax())]))
+
+
+def _drawn_loads(experts: ExpertLayers, redundant: int, shared: int, tokens: float) -> Array:
+    """Rows of each expert and copy in a draw, most popular first."""
+    return _with(loads_with_copies(sampled_rows(experts, tokens), redundant), _beside(experts, shared) * tokens)
 
 
 def map_values(function: Callable[[float], float], values: Any) -> Any:

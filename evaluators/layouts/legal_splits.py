@@ -5,7 +5,8 @@ from itertools import product
 from math import log2
 from typing import NamedTuple
 
-from dse.evaluators.layouts.multi_die import DieSplit, placed_experts
+from dse.evaluators.graph.expert_loads import placed_experts
+from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import group_rectangle
 from dse.space.chip import DieGrid
 from dse.space.mapping import MultiDiePlan

@@ -15,7 +15,13 @@ import numpy as np
 
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.cost_models.die_exchange_jobs import ExchangeVariants
-from dse.evaluators.graph.expert_loads import busiest_core_load, experts_per_token, rows_per_core
+from dse.evaluators.graph.expert_loads import (
+    busiest_core_load,
+    experts_per_token,
+    mean_core_load,
+    placed_experts,
+    rows_per_core,
+)
 from dse.evaluators.graph.operators import (
     FEEDING,
     MIXING,
@@ -123,11 +129,6 @@ def die_split(plan: MultiDiePlan, dies: DieGrid, requests: int = 0, *, prompts: 
     return die_split._replace(batches=int(of_copy if prompts else micro_batch_counts(of_copy, pp)[0]))
 
 
-def placed_experts(experts: ExpertLayers, redundant: int, shared: int) -> int:
-    """Experts that dies share out: routed ones, redundant copies, and placed copies of shared ones. [-]"""
-    return int(experts.count + redundant + experts.shared * shared)
-
-
 def largest_replica_share(case: BatchCase, slots: int) -> BatchCase:
     """Requests of the slot with the most work, when they are dealt out in turn, longest first.
 
@@ -181,12 +182,15 @@ class LayerUnit(NamedTuple):
         name, times: as they are.
         steps: on a die; on one of attention where FFNs are on others, dispatch and combine among them.
         beyond: of these, on one of FFNs, between dispatch and combine; () where each die has both.
+        means: of blocks on the die with most rows at experts, each with what the mean die does; () where all do the same, or
+            where a block's work is not read from its calls.
     """
 
     name: str
     steps: UnitCalls
     times: int
     beyond: tuple[CallBlock, ...] = ()
+    means: tuple[tuple[CallBlock, CallBlock], ...] = ()
 
 
 class MicroBatchPass(NamedTuple):
@@ -230,6 +234,7 @@ class DieContext(NamedTuple):
         whole: a segment with operators that the chip adds: `routing`, or `plain` for nothing.
         summed: of values that dies add up; 0 for those of activations, or of what experts send back. [B]
         imbalance: excess rows of the busiest die with experts, as of `busiest_core_load`; None for those of the expert load.
+        counts_calls: whether the work of a block is that which its calls say, so that the mean die's calls count for all dies.
     """
 
     model: Model
@@ -239,6 +244,7 @@ class DieContext(NamedTuple):
     whole: Callable[..., Segment] = with_router_operators
     summed: float = 0.0
     imbalance: Any = None
+    counts_calls: bool = False
 
     @property
     def sum_itemsize(self) -> float:
@@ -269,9 +275,10 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
     parts = {part.name: segment_on_die(context.whole(model, part), die_split.tp) for part in graph}
     rows: Any = 0.0
     gathered = sum(_gathered_bytes(context, turn, die_split)) if die_split.gathers and model.experts is not None else 0.0
+    mean_parts = dict[str, Segment]()
     for name in parts if model.experts is not None and die_split.ep > 1 and not die_split.attention else ():
         if name.startswith(MOE):
-            parts[name], rows = _experts(context, turn, die_split, name)
+            parts[name], mean_parts[name], rows = _experts(context, turn, die_split, name)
     across: dict[str, DisaggregatedFfn] = {}
     for part in graph if die_split.attention else ():
         if part.kind == FEEDING:
@@ -279,9 +286,10 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
             rows = maximum(rows, across[part.name].rows)
 
     @cache  # layers of two kinds may have the same attention
-    def block(name: str, operator_names: tuple[str, ...] = ()) -> CallBlock:
-        mine = tuple(operator for operator in parts[name].operators if not operator_names or operator.name in operator_names)
-        part = replace(parts[name], times=1, operators=mine)
+    def block(name: str, operator_names: tuple[str, ...] = (), *, mean: bool = False) -> CallBlock:
+        given_part = mean_parts[name] if mean else parts[name]
+        mine = tuple(operator for operator in given_part.operators if not operator_names or operator.name in operator_names)
+        part = replace(given_part, times=1, operators=mine)
         covered = context.cover(part, attend if part.kind == MIXING else no_requests)
         calls = (
             call._replace(flop=sum(flop_by_operator.get((name, operator), 0.0) for operator in call.operators))
@@ -311,16 +319,28 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
     def beyond(feeds: str) -> tuple[CallBlock, ...]:
         return across[feeds].beyond if feeds in across else ()
 
+    @cache
+    def means(feeds: str) -> tuple[tuple[CallBlock, CallBlock], ...]:
+        if not context.counts_calls:
+            return ()
+        if feeds in across:
+            return tuple(zip(across[feeds].beyond, across[feeds].mean, strict=True))
+        if feeds not in mean_parts:
+            return ()
+        names = operator_names(split_at_experts(parts[feeds])[1])
+        return ((block(feeds, names), block(feeds, names, mean=True)),)
+
     units = [LayerUnit(EMBEDDING, operator("embedding"), 1)]
     units += [
-        LayerUnit(layer_label(model, *names), layer(*names), times, beyond(names[1]))
+        LayerUnit(layer_label(model, *names), layer(*names), times, beyond(names[1]), means(names[1]))
         for names, times in equal_layer_runs(model)
     ]
     head = operator("head") + _chosen(at, die_split)
     if at.guesses:
         drafted = layer(*(part.name for part in mtp_layers(model)))
         steps = drafted + operator("mtp") + _chosen(at, die_split)
-        units.append(LayerUnit(DRAFT, steps, at.guesses, beyond(mtp_layers(model)[1].name)))
+        drafts = mtp_layers(model)[1].name
+        units.append(LayerUnit(DRAFT, steps, at.guesses, beyond(drafts), means(drafts)))
     units.append(LayerUnit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
     left = reduce(maximum, (values_left(part) + 2.0 * part.rows * model.hidden for part in mine))
@@ -341,12 +361,14 @@ class DisaggregatedFfn(NamedTuple):
     Attributes:
         steps: on one of attention, from the sums of attention on.
         beyond: on the one of FFNs that has most.
+        mean: likewise, on the mean one.
         rows: of experts there.
         held: values that it leaves there, those of experts apart. [1]
     """
 
     steps: UnitCalls
     beyond: tuple[CallBlock, ...]
+    mean: tuple[CallBlock, ...]
     rows: Any
     held: Any
 
@@ -384,21 +406,17 @@ def disaggregated_ffn(
     routed = model.experts is not None and part.name.startswith(MOE)
     before, _, after = split_at_experts(near) if routed else (near.operators[:1], (), near.operators[1:])
     stay = tuple(operator for operator in after if routed and not operator.name.startswith("shared_"))
-    rows: Any = 0.0
-    placed = list[Operator]()
     names = {operator.name for operator in (*before, *stay)}
-    for operator in far_part.operators:
-        if operator.name in names:
-            continue
-        if operator.name.startswith("experts_") and model.experts is not None:
-            most, read = busiest_core_load(model.experts, every, ep, die_split.redundant, excess=context.imbalance)
-            rows, stored = 1.0 * ceil_div(most, 1), float(ceil_div(model.experts.count + die_split.redundant, ep))
-            if isinstance(operator, MatMulOp):
-                operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
-            elif isinstance(operator, ElementwiseOp):
-                operator = replace(operator, rows=rows)
-        placed.append(operator)
-    far = replace(far_part, times=1, operators=tuple(placed))
+    placed = tuple(operator for operator in far_part.operators if operator.name not in names)
+    own = [operator for operator in placed if not operator.name.startswith("experts_")]
+    rows, loads, stored = 0.0, ((0.0, 0.0),) * 2, 0.0
+    if len(own) < len(placed) and model.experts is not None:
+        loads, stored = _die_loads(context, model.experts, every, die_split._replace(shared=0))
+        rows = loads[0][0]
+    far, mean = (
+        replace(far_part, times=1, operators=tuple(_at_experts(operator, *load, stored) for operator in placed))
+        for load in loads
+    )
 
     def block(of_part: Segment, share: float) -> CallBlock:
         covered = context.cover(of_part, no_requests)
@@ -408,7 +426,7 @@ def disaggregated_ffn(
         )
         return covered._replace(calls=tuple(call._replace(flop=n) for call, n in zip(covered.calls, flop, strict=True)))
 
-    once = float(len(placed) > len([operator for operator in placed if operator.name.startswith("experts_")]))
+    once = float(len(own) > 0)
     copies = model.experts.top_k * expert_input_width(model) if routed and model.experts is not None else 0.0
     tokens, width = at.tokens / die_split.tp, float(expert_input_width(model))
     forth, taken = _across(turn, die_split, copies, once * model.hidden, model)
@@ -421,7 +439,8 @@ def disaggregated_ffn(
     calls += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     calls += [DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else []
     share = die_split.tp * every / at.tokens / ep  # of all that a group asks
-    return DisaggregatedFfn(calls, (block(far, share),), rows, values_left(far) + 2.0 * far.rows * model.hidden)
+    left = values_left(far) + 2.0 * far.rows * model.hidden
+    return DisaggregatedFfn(calls, (block(far, share),), (block(mean, share),), rows, left)
 
 
 def _across(turn: ReplicaStep, die_split: DieSplit, copies: float, once: float, model: Model) -> tuple[float, Any]:
@@ -547,8 +566,8 @@ def _near(shares: Array | None, die_split: DieSplit) -> Array:
     return np.asarray(of_copy * (part[:, None] == part[None, :]))
 
 
-def _experts(context: DieContext, turn: ReplicaStep, die_split: DieSplit, name: str) -> tuple[Segment, Any]:
-    """The sparse part of a die, and rows at its experts, of the die that has most of them.
+def _experts(context: DieContext, turn: ReplicaStep, die_split: DieSplit, name: str) -> tuple[Segment, Segment, Any]:
+    """The sparse part of a die: of the one that has most rows at its experts, of the mean one, and the rows of the former.
 
     Each die has its share of its copy's tokens; what is not of experts is whole on it.
     """
@@ -556,25 +575,38 @@ def _experts(context: DieContext, turn: ReplicaStep, die_split: DieSplit, name: 
     assert experts is not None
     tokens = 1.0 * ceil_div(at.tokens, die_split.tp)
     part = next(part for part in transformer_segments(model, replace(at, tokens=tokens)) if part.name == name)
-    every = turn.tokens * die_split.copies
-    rows, read = busiest_core_load(
-        experts, every, die_split.ep, die_split.redundant, die_split.shared, excess=context.imbalance
+    loads, stored = _die_loads(context, experts, turn.tokens * die_split.copies, die_split)
+    placed = [operator for operator in part.operators if not (die_split.shared and operator.name in SHARED_EXPERT_OPERATORS)]
+    beside = experts.shared if die_split.shared else 0
+    busiest, mean = (
+        context.whole(
+            model, replace(part, operators=tuple(_at_experts(operator, *load, stored) for operator in placed)), beside
+        )
+        for load in loads
     )
+    return busiest, mean, loads[0][0]
+
+
+def _die_loads(
+    context: DieContext, experts: ExpertLayers, tokens: Any, die_split: DieSplit
+) -> tuple[tuple[tuple[Any, Any], tuple[Any, Any]], float]:
+    """Rows and experts touched on the die with most rows, and on the mean die; and experts that a die stores at most."""
+    given = experts, tokens, die_split.ep, die_split.redundant, die_split.shared
+    rows, read = busiest_core_load(*given, excess=context.imbalance)
     rows, stored = (
         1.0 * ceil_div(rows, 1),
-        float(ceil_div(placed_experts(experts, die_split.redundant, die_split.shared), die_split.ep)),
+        ceil_div(placed_experts(experts, die_split.redundant, die_split.shared), die_split.ep),
     )
-    placed: list[Operator] = []
-    for operator in part.operators:
-        if die_split.shared and operator.name in SHARED_EXPERT_OPERATORS:
-            continue
-        if isinstance(operator, MatMulOp) and operator.name.startswith("experts_"):
-            operator = replace(operator, m=rows, copies=minimum(as_number(read), rows), stored=stored)
-        elif isinstance(operator, ElementwiseOp) and operator.name.startswith("experts_"):
-            operator = replace(operator, rows=rows)
-        placed.append(operator)
-    beside = experts.shared if die_split.shared else 0
-    return context.whole(model, replace(part, operators=tuple(placed)), beside), rows
+    return ((rows, minimum(as_number(read), rows)), mean_core_load(*given)), float(stored)
+
+
+def _at_experts(operator: Operator, rows: Any, read: Any, stored: float) -> Operator:
+    """An operator of experts on a die with some rows, and experts that have any; others as they are."""
+    if not operator.name.startswith("experts_"):
+        return operator
+    if isinstance(operator, MatMulOp):
+        return replace(operator, m=rows, copies=read, stored=stored)
+    return replace(operator, rows=rows) if isinstance(operator, ElementwiseOp) else operator
 
 
 SHARED_EXPERT_OPERATORS = ("shared_gate", "shared_up", "shared_activation", "shared_down")

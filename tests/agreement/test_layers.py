@@ -147,14 +147,14 @@ def test_groups_whose_operators_have_a_partition_each_compute_the_layer(
 @given(
     st.sampled_from(["prefill", "decode"]),
     st.sampled_from([(1, 1), (1, 4), (2, 1), (2, 4), (4, 4)]),
-    st.booleans(),
+    st.sampled_from(["tiles", "gather", ""]),
     st.integers(0, 99),
 )
 @EXAMPLES
-def test_dies_compute_the_layer(phase: str, split: tuple[int, int], tiled: bool, seed: int) -> None:
+def test_dies_compute_the_layer(phase: str, split: tuple[int, int], kind: str, seed: int) -> None:
     experts = ExpertLayers(count=8, top_k=2, intermediate=8, shared=seed % 2, load="even")
     draw = balanced(drawn(phase, 4, 2, 16, 1, seed, experts=experts, hidden=16))
-    assert right(on_dies(draw, *split, tiled=tiled), draw)
+    assert right(on_dies(draw, *split, tiled=kind == "tiles", gathers=kind == "gather"), draw)
 
 
 @given(regions())
@@ -243,7 +243,7 @@ def test_heads_that_straddle_are_refused() -> None:
 SIZES = {
     "devices": (4, 1, 1, 2), "tiles": (2, 2, 2, 1), "cores by heads": (4, 1, 1, 2), "cores by rows": (2, 1, 2, 3),
     "cores by blocks": (2, 1, 2, 2), "cores by words": (4, 1, 4, 1),
-    "dies": (4, 2, 4, 2), "region": (3, 1, 1, 4),
+    "dies": (4, 2, 4, 2), "gathering dies": (4, 2, 4, 2), "region": (3, 1, 1, 4),
 }  # fmt: skip
 """KV heads, heads of queries of each, sequences and tokens; heads lie evenly on three columns of a region."""
 
@@ -255,6 +255,7 @@ LAYOUTS: dict[str, Any] = {
     "cores by blocks": lambda draw: on_cores(draw, "mn_k", "mesh", 4),
     "cores by words": lambda draw: on_mixed_cores(draw, 1),
     "dies": on_dies,
+    "gathering dies": lambda draw: on_dies(draw, gathers=True),
     "region": lambda draw: in_region(
         draw, 3 if draw.phase == "prefill" else 2, 3, precision__weights="mxfp4", precision__kv="mxfp8"
     ),
@@ -263,8 +264,8 @@ LAYOUTS: dict[str, Any] = {
 
 CELLS = [
     ("devices", "prefill"), ("tiles", "decode"), ("cores by heads", "decode"), ("cores by rows", "prefill"),
-    ("cores by blocks", "prefill"), ("cores by words", "decode"), ("dies", "decode"), ("region", "prefill"),
-    ("region", "decode"),
+    ("cores by blocks", "prefill"), ("cores by words", "decode"), ("dies", "decode"), ("gathering dies", "decode"),
+    ("region", "prefill"), ("region", "decode"),
 ]  # fmt: skip
 """Where faults are looked for: calls of both phases differ in regions alone, and rows exchange keys of prompts."""
 

@@ -127,9 +127,9 @@ def on_mixed_cores(draw: Drawn, seed: int, placement: str = "mesh", tp: int = 4,
     return Walk(blocks, draw.layer, lambda blocks, layer: pipelines.compute_layer(blocks, layer, heads=heads))
 
 
-def on_dies(draw: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False) -> Walk:
+def on_dies(draw: Drawn, tp: int = 2, ep: int = 4, *, tiled: bool = False, gathers: bool = False) -> Walk:
     """A group of dies, pools of cores or tiles; copies of attention have as many sequences each."""
-    split = DieSplit(tp, 1, ep, 1, max(tp, ep), 0, 1)
+    split = DieSplit(tp, 1, ep, 1, max(tp, ep), 0, 1, gathers=gathers and ep > 1)
     each, new = draw.layer.sequences // split.copies, len(draw.layer.x) // draw.layer.sequences
     (_, prompt, output), *_ = draw.case.requests
     context, kernels = (_tiled(draw), tiles.JOB_KERNELS) if tiled else (_pooled(draw), devices.NUMPY_KERNELS)

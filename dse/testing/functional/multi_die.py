@@ -21,7 +21,7 @@ from dse.evaluators.program.kernel_ir import Buffer, Program
 from dse.space.array_math import Array
 from dse.testing import moe_layer_program as exchange_v
 from dse.testing.functional.call_worker import CallWorker, KernelFunctions, LocalCopies
-from dse.testing.functional.layer import LayerTensors, is_residual
+from dse.testing.functional.layer import LayerTensors, RoutedTokens, combine_experts, is_residual
 from dse.testing.functional_simulator import run_program
 
 
@@ -52,7 +52,16 @@ def compute_layer(
 
 
 class _Die(CallWorker):
-    """A die whose experts have tokens of others."""
+    """A die whose experts have tokens of others.
+
+    Attributes:
+        added: what experts on all dies leave for its tokens, where the exchange adds it up.
+    """
+
+    added: Array | None = None
+
+    def _back(self, name: str) -> Array:
+        return self.added if name == "experts_down" and self.added is not None else super()._back(name)
 
     def dispatched_copies(self) -> LocalCopies:
         """Refuse experts whose tokens no exchange has brought."""
@@ -75,6 +84,7 @@ class _Group:
         self.workers: list[CallWorker] = []
         self.left: list[Array] | None = None
         self.copies: exchange_v.TokenCopies | None = None
+        self.gathered: RoutedTokens | None = None
 
     def run_block(self, block: CallBlock) -> None:
         """Run the calls of a block on all dies."""
@@ -104,23 +114,26 @@ class _Group:
 
     def run_exchange(self, exchange: DieExchange) -> None:
         """Run an exchange between the dies."""
+        if exchange.whole:
+            self._gather(exchange) if exchange.pattern == "allgather" else self._scatter(exchange)
+            return
         if exchange.pattern == "all_to_all":
             self._back(exchange) if exchange.back else self._there(exchange)
             return
         if exchange.pattern == "allgather":
             self.add_to_residual()
-            self.stream = self._teams(exchange, self.stream)
+            self.stream = self._teams(exchange, self.stream, self.of.tp)
             return
-        self.left = self._teams(exchange, [worker.residual() for worker in self.workers])
+        self.left = self._teams(exchange, [worker.residual() for worker in self.workers], self.of.tp)
         if exchange.pattern == "reduce_scatter":
             each = len(self.left[0])
             places = (die % self.of.tp for die in range(self.of.group))
             self.stream = [x[place * each : (place + 1) * each] for x, place in zip(self.stream, places, strict=True)]
         self.add_to_residual()
 
-    def _teams(self, exchange: DieExchange, values: list[Array]) -> list[Array]:
-        """A collective of the dies of each copy; each has a slice of the tokens before an allgather, or behind a scatter."""
-        tp, teams = self.of.tp, []
+    def _teams(self, exchange: DieExchange, values: list[Array], tp: int) -> list[Array]:
+        """A collective of each `tp` dies; each has a slice of the tokens before an allgather, or behind a scatter."""
+        teams: list[Array] = []
         for first in range(0, self.of.group, tp):
             tensors, gathers = np.stack(values[first : first + tp]), exchange.pattern == "allgather"
             each = tensors[0].size // (1 if gathers else tp)
@@ -136,6 +149,46 @@ class _Group:
                 out = np.stack([slices[place * each : (place + 1) * each] for place, slices in enumerate(out)])
             teams += list(out.reshape(tp, -1, tensors.shape[-1]))
         return teams
+
+    def _gather(self, exchange: DieExchange) -> None:
+        """All tokens come to all dies, each of which has copies of those that go to its experts."""
+        own = [worker.collect_inputs(worker.operators["router"])[0] for worker in self.workers]
+        all_tokens = self._teams(exchange, own, self.of.group)
+        each, routed = len(own[0]), [worker.routed_tokens for worker in self.workers]
+        self.gathered = RoutedTokens(
+            np.concatenate([tokens.token + die * each for die, tokens in enumerate(routed)]),
+            np.concatenate([tokens.expert for tokens in routed]),
+            np.concatenate([tokens.weight for tokens in routed]),
+        )
+        for die, worker in enumerate(self.workers):
+            experts = self._experts_on(die)
+            copies = [np.flatnonzero(self.gathered.expert == expert) for expert in range(experts.start, experts.stop)]
+            ends = np.cumsum([0, *map(len, copies)])
+            rows = all_tokens[die][self.gathered.token[np.concatenate(copies)]]
+            worker.here = LocalCopies(rows, experts, [np.arange(*pair) for pair in pairwise(ends)])
+
+    def _scatter(self, exchange: DieExchange) -> None:
+        """Weighted results of the experts on all dies are added up, each die's tokens on it.
+
+        Raises:
+            ValueError: no tokens were gathered.
+        """
+        if self.gathered is None:
+            raise ValueError(f"{exchange.name}: no tokens are gathered")
+        tokens, partial_sums = sum(len(worker.x) for worker in self.workers), list[Array]()
+        for die, worker in enumerate(self.workers):
+            experts, order = self._experts_on(die), np.argsort(self.gathered.expert, kind="stable")
+            copies = order[np.isin(self.gathered.expert[order], range(experts.start, experts.stop))]
+            mine = RoutedTokens(*(values[copies] for values in self.gathered))
+            partial_sums.append(combine_experts(worker.get("experts_down"), mine, tokens))
+        for worker, added in zip(self.workers, self._teams(exchange, partial_sums, self.of.group), strict=True):
+            assert isinstance(worker, _Die)
+            worker.added = added
+
+    def _experts_on(self, die: int) -> slice:
+        """Experts of a die."""
+        each = len(self.layers[0].weights["experts_up"]) // self.of.group
+        return slice(die * each, (die + 1) * each)
 
     def _there(self, exchange: DieExchange) -> None:
         """Copies of tokens go to the dies of their experts."""

@@ -67,7 +67,7 @@ from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.transformer import transformer_segments
-from dse.evaluators.layouts.engine_overheads import OverheadTimes
+from dse.evaluators.layouts.engine_overheads import OverheadTimes, lone_request_host_seconds
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
@@ -178,7 +178,9 @@ class MultiDieServing(InstanceLayout):
         for die_pool in die_pools(design, load):
             largest = max_prompt_tokens(die_pool.rule, die_pool.batch, longest), longest, die_pool.batch, longest
             part_time_tables(design, load, die_pool, request_each)(
-                *axis_points(steady.coarse_table_points(every, load, die_pool.of.copies)(*largest))
+                *axis_points(
+                    steady.coarse_table_points(every, load, die_pool.of.copies, die_pool.padded_requests(design))(*largest)
+                )
             )
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
@@ -190,9 +192,11 @@ class MultiDieServing(InstanceLayout):
             room = request_memory(load.model, stage.kv)
             key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
             pricing = iteration_time_function(design, load, die_pool, fidelity, key)
-            axes = partial(AXES[software_of(design.mapping)], whole=distinct_prompt_lengths(load), copies=die_pool.of.copies)
+            sizes, copies = die_pool.padded_requests(design), die_pool.of.copies
+            of_load = {"whole": distinct_prompt_lengths(load), "copies": copies, "graph_sizes": sizes}
+            axes = partial(AXES[software_of(design.mapping)], **of_load)
             instances.append(
-                ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=die_pool.of.copies)
+                ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=copies, graph_sizes=sizes)
             )
         return tuple(instances)
 
@@ -202,7 +206,8 @@ class MultiDieServing(InstanceLayout):
         before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
         rates = die.peak_rates(design)
         engines = rates.flops * fastest_speedup(design) if design.chip.tile is None else peak_flops(design.chip)
-        decode = weight_bytes_read(load.model, mapping.precision) / (rates.memory * after)
+        host = 0.0 if mapping.stack is None else lone_request_host_seconds(mapping.stack.iteration)
+        decode = weight_bytes_read(load.model, mapping.precision) / (rates.memory * after) + host
         return WorkLowerBounds(
             design.chip.dies.rows * design.chip.dies.cols,
             decode=decode,

@@ -51,6 +51,10 @@ class DiePool(NamedTuple):
         """Attention replicas and halves of an instance to which requests are dealt."""
         return self.of.copies * self.of.halves
 
+    def padded_requests(self, design: Design) -> tuple[float, ...]:
+        """Decoding requests of an instance with which all its slots fill recorded graphs; () if none are padded. [-]"""
+        return tuple(size * self.slots for size in dies_terms(design.mapping).sizes)
+
 
 @memoize_by_identity
 def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
