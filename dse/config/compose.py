@@ -125,8 +125,8 @@ def _compose_job(typed: CommandLine) -> dict[str, Any]:
 def _compose_line(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """The configuration of a line, and what is chosen in it by group.
 
-    Where nobody chose a mapping, a stack or an inference engine they are those that the composed chip or workload names. Hydra needs them before it
-    has composed the chip, so some are supposed; where others come out, Hydra composes again.
+    Where nobody chose a mapping, a stack or an inference engine they are those that the composed chip or workload names. Hydra
+    needs them before it has composed the chip, so some are supposed; where others come out, Hydra composes again.
     """
     from hydra.errors import HydraException
 
@@ -157,7 +157,8 @@ def _usual_names(typed: CommandLine) -> tuple[str, str, str]:
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
     mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _fields_in_files(*group)]
     stack, engine = (
-        (_fields_in_files("chip", chips[-1:], [group]) or [usual])[0] for group, usual in zip(USUAL[1:], DEFAULT[1:], strict=True)
+        (_fields_in_files("chip", chips[-1:], [group]) or [usual])[0]
+        for group, usual in zip(USUAL[1:], DEFAULT[1:], strict=True)
     )
     return (mapping or DEFAULT)[0], stack, engine
 

@@ -41,14 +41,18 @@ def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, An
     if not isinstance(serving, Mapping) or "instances" not in serving:  # a batch, or pipelines that no engine runs on
         return mapping
     memory = _device_memory(config["chip"])
-    for least, further in sorted(((parse_value(size, "B", ENGINE), own) for size, own in by_memory.items()), key=lambda row: row[0]):
+    for least, further in sorted(
+        ((parse_value(size, "B", ENGINE), own) for size, own in by_memory.items()), key=lambda row: row[0]
+    ):
         defaults = {**defaults, **(further if memory >= least else {})}
     many_dies = "ep" in (mapping.get("decode") or {})
     given = _given_settings(typed)
     taken = {
         name: value
         for name, value in defaults.items()
-        if name not in given and not (many_dies and name in PER_DEVICE) and not (name == "prefix_cache" and _forgets(config, value))
+        if name not in given
+        and not (many_dies and name in PER_DEVICE)
+        and not (name == "prefix_cache" and _forgets(config, value))
     }
     return {**mapping, "serving": {**serving, **taken}}
 

@@ -89,7 +89,9 @@ class TensorParallelServing(InstanceLayout):
             for plan in (mapping.prefill, mapping.decode):
                 refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
         pools = zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
-        held = reduce(_fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, largest) for plan, largest in pools))
+        held = reduce(
+            _fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, largest) for plan, largest in pools)
+        )
         # a request alone must fit: beside more of them, requests wait
         beside = EngineMemory(held.activations, held.reserved)
         parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
