@@ -323,5 +323,5 @@ def fixed_bytes_per_sequence(model: Model, itemsize: float) -> float:
 
 
 def keeps_all_positions(model: Model) -> bool:
-    """Whether every layer keeps keys and values of all positions, without windows, chunks or recurrent states."""
+    """Whether every layer keeps keys and values of all positions: no windows, chunks or states."""
     return not fixed_bytes_per_sequence(model, 1.0) and not any(reach.window or reach.chunk for reach in layers(model).reaches)

@@ -1,4 +1,4 @@
-"""What the file of an inference engine says beside its record: vendors' chips, and defaults of `mapping.serving`.
+"""Settings in an inference engine's file: vendors of chips, and defaults of `mapping.serving`.
 
 Settings that are typed, or that a study's file has, come before these; those of a mapping's file come after.
 """
@@ -25,7 +25,7 @@ PER_DEVICE = ("max_batch_size", "max_batched_tokens")
 
 
 def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
-    """Mapping of a composed configuration with its inference engine's defaults; as it is without an engine.
+    """Mapping of a configuration with the defaults of its inference engine; unchanged without one.
 
     Raises:
         DesignError: the engine does not run on chips of this vendor.

@@ -1,4 +1,4 @@
-"""Main memory under the rule of an inference engine: activations of its first run, and what KV caches cannot have.
+"""Main memory by the rule of an inference engine: activations of its first run, and reserves.
 
 An engine runs the largest iteration once before it allocates KV blocks, and gives these a share of what is left
 (`space.inference_engine`, `docs/physics.md`, "KV pool of an inference engine"). Without an engine, KV caches have all
@@ -61,7 +61,7 @@ class EngineMemory(NamedTuple):
 
 
 def device_capacity(chip: Chip, mapping: Mapping) -> Any:
-    """Main memory of one device: what the driver offers to an inference engine, else that of the data sheet. [B]"""
+    """Main memory of a device: by the driver for an inference engine, else by the data sheet. [B]"""
     memory = main_memory(chip)
     return memory.capacity if mapping.inference_engine is None else memory.usable_capacity
 
@@ -99,7 +99,7 @@ def _context_memory(engine: InferenceEngine, demand: EngineDemand) -> Any:
 
 @memoize_by_identity
 def ffn_width(model: Model) -> float:
-    """Largest intermediate width that one token has in a layer: of a dense FFN, or of all its routed experts."""
+    """Largest intermediate width of a token in a layer: of a dense FFN, or of its routed experts."""
     ffns = [layer.of for layer in layers(model).ffns]
     return float(
         max(ffn.ffn_intermediate if ffn.experts is None else ffn.experts.top_k * ffn.experts.intermediate for ffn in ffns)
@@ -108,7 +108,7 @@ def ffn_width(model: Model) -> float:
 
 @memoize_by_identity
 def attention_heads(model: Model) -> tuple[tuple[int, int], ...]:
-    """Heads of queries and of keys of each kind of attention in a model; latent attention has one head of keys."""
+    """Query heads and key heads of each kind of attention in a model; latents count as one key head."""
     return tuple(
         dict.fromkeys(
             (layer.of.heads, 1 if layer.of.latent is not None else layer.of.kv_heads)
@@ -119,7 +119,7 @@ def attention_heads(model: Model) -> tuple[tuple[int, int], ...]:
 
 
 def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limit]:
-    """Limits of an inference engine: degrees that divide heads, formats of weights, drafted tokens; none without one.
+    """Limits of an inference engine: degrees that divide heads, formats of weights, and drafted tokens.
 
     Query heads are divided evenly. Key heads are divided evenly, or each is on as many devices.
     """

@@ -330,7 +330,7 @@ def _attended_pairs(
 
 
 class LargestIteration(NamedTuple):
-    """Largest iteration of a pool: of requests as they come, and as an inference engine sizes its first run for.
+    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
 
     Attributes:
         tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
