@@ -10,7 +10,6 @@ import pytest
 
 from dse.config.record_parser import parse_value
 from dse.evaluators.evaluation import limits
-from dse.space.errors import DesignError
 from dse.space.limits import Limit
 from tests.samples import asked
 
