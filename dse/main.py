@@ -112,6 +112,7 @@ def _run_evaluate(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
 
     shortlist = vars(typed)["from"]
+    _refuse_engine_args(typed, alone=not shortlist)
     if shortlist:
         from dse.commands.shortlist import print_shortlist
 
@@ -128,7 +129,7 @@ def _run_evaluate(typed: Namespace) -> int:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with _compile_notice("evaluate"):
-            print_evaluation_of(config, as_json=typed.json, trace=typed.trace)
+            print_evaluation_of(config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
 
     run_with_hydra(_hydra_line(typed), evaluate_composed_design)
     return 0
@@ -150,7 +151,7 @@ def _evaluate_design(typed: Namespace) -> int:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with _compile_notice("evaluate"):
         evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace)
+        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
     return 0
 
 
@@ -170,13 +171,20 @@ def _run_capacity(typed: Namespace) -> int:
     from dse.commands.capacity_output import write_capacity
 
     names, words = _split_words(typed.words)
+    _refuse_engine_args(typed)
     if names:
         raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with _compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
-    write_capacity(sides, out, as_json=typed.json)
+    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
     return 0
+
+
+def _refuse_engine_args(typed: Namespace, *, alone: bool = True) -> None:
+    """Refuse command lines of inference engines in JSON, or of a shortlist of designs."""
+    if typed.engine_args and (typed.json or not alone):
+        raise DesignError(f"--engine-args: prints text for one answer; remove it, or {'--json' if alone else '--from'}")
 
 
 def _compile_notice(what: str) -> "CompileNotice":

@@ -20,6 +20,9 @@ class HighBandwidthMemory:
     """Main memory of one shared-cache die; `banks` is the memory that higher fidelities simulate."""
 
     capacity: Number = quantity_field("B", "capacity", positive=True)
+    usable_ratio: Any = quantity_field(
+        "1", "bytes that the driver offers to an inference engine, over capacity; 1 if absent", absent=True, positive=True
+    )
     bandwidth: Number = quantity_field("B/s", "bandwidth of a contiguous stream", positive=True)
     strided_row_overhead: Number = quantity_field(
         "s", "time lost on each row of a strided read; 0 for strides without loss", former="gap"
@@ -88,6 +91,7 @@ class MainMemory(NamedTuple):
         banks_part: part of the chip that states them, or could.
         devices: bandwidth, interface area, die edge, energy, idle power and price of the devices; None if unknown.
         devices_part: part of the chip that states them.
+        usable_ratio: bytes that the driver offers to an inference engine, over capacity. [1]
     """
 
     part: str
@@ -106,6 +110,12 @@ class MainMemory(NamedTuple):
     banks_part: str = ""
     devices: DramDevices | None = None
     devices_part: str = "dram"
+    usable_ratio: Any = 1.0
+
+    @property
+    def usable_capacity(self) -> Any:
+        """Bytes that the driver offers to an inference engine. [B]"""
+        return self.capacity * self.usable_ratio
 
     @property
     def capacity(self) -> Any:
@@ -165,6 +175,7 @@ def die_memory(record: HighBandwidthMemory, chip: Any) -> MainMemory:
         banks=record.banks,
         banks_part="hbm.banks",
         devices=chip.dram,
+        usable_ratio=1.0 if record.usable_ratio is None else record.usable_ratio,
     )
 
 

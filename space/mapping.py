@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.space.array_math import Number
 from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class, refused_field
+from dse.space.inference_engine import InferenceEngine
 from dse.space.number_formats import BYTES_BY_FORMAT as BYTES_BY_FORMAT
 from dse.space.number_formats import explain_unfit, formats_of_tensor
 from dse.space.stack import Stack
@@ -688,6 +689,9 @@ class Mapping:
     decode: Any = part_field("the plan of decode", *PHASE_PLANS)
     precision: Any = part_field("number formats", FormatPlan)
     stack: Any = part_field("software stack: shares of a die's peaks that libraries reach, and launch overheads", Stack)
+    inference_engine: Any = part_field(
+        "inference engine: memory that it leaves for KV caches, formats and degrees; all free memory if absent", InferenceEngine
+    )
     kv_placement: Any = option_field("where a new token's keys and values are stored", absent=True, former="kv")
     kv_heads: Any = option_field("width of W_K, W_V and the KV cache as stored", KV_HEADS, absent=True)
     kv_projection: Any = option_field(

@@ -344,3 +344,8 @@ def cached_values_at(model: Model, positions: Any) -> Any:
 def fixed_bytes_per_sequence(model: Model, itemsize: float) -> float:
     """Bytes of a sequence's recurrent states, over all layers. [B]"""
     return sum(memory.layer.times * (memory.state * STATE_BYTES + memory.conv * itemsize) for memory in sequence_memory(model))
+
+
+def keeps_all_positions(model: Model) -> bool:
+    """Whether every layer keeps keys and values of all positions: no windows, chunks or states."""
+    return not fixed_bytes_per_sequence(model, 1.0) and not any(reach.window or reach.chunk for reach in layers(model).reaches)

@@ -52,6 +52,7 @@ class ModelLayout(NamedTuple):
         machine: that runs it, of `space.machines`.
         layout: ``module:class`` below `evaluators/accounting`, a `Layout` of batches or a `ServingLayout`.
         serves: whether it serves requests; else it runs batches.
+        may: parts of a mapping that may be absent.
     """
 
     text: str
@@ -59,11 +60,16 @@ class ModelLayout(NamedTuple):
     machine: str
     layout: str
     serves: bool = False
+    may: tuple[str, ...] = ()
 
 
 MODEL_LAYOUTS: dict[str, ModelLayout] = {
     DEVICES: ModelLayout(
-        "a model on dies", _phases(TensorParallelPlan) | {"stack": Stack}, POOL, "tensor_parallel:TensorParallelLayout"
+        "a model on dies",
+        _phases(TensorParallelPlan) | {"stack": Stack},
+        POOL,
+        "tensor_parallel:TensorParallelLayout",
+        may=("inference_engine",),
     ),
     REGIONS: ModelLayout("a model on regions of a mesh", _phases(RegionPlan) | _CACHES, WAFER, "regions:RegionLayout"),
     PIPELINES: ModelLayout(
@@ -76,6 +82,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         _phases(SharedCacheDiesPlan) | {"stack": Stack},
         POOLED,
         "shared_cache_dies:SharedCacheDiesLayout",
+        may=("inference_engine",),
     ),
     SERVED_DEVICES: ModelLayout(
         "requests served on dies",
@@ -83,6 +90,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         POOL,
         "serving_instances.tensor_parallel:TensorParallelServing",
         serves=True,
+        may=("inference_engine",),
     ),
     SERVED_REGIONS: ModelLayout(
         "requests served on regions of a mesh",
@@ -118,6 +126,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         POOLED,
         "serving_instances.multi_die:MultiDieServing",
         serves=True,
+        may=("inference_engine",),
     ),
 }
 """Layouts of models; this is the one place that names the parts, the machine and the class of a layout."""
@@ -133,14 +142,14 @@ def layouts_on(machine: str, *, serves: bool) -> tuple[str, ...]:
 
 
 SOFTWARE: dict[str, Parts] = {
-    **{name: Parts(layout.text, layout.parts) for name, layout in MODEL_LAYOUTS.items()},
+    **{name: Parts(layout.text, layout.parts, layout.may) for name, layout in MODEL_LAYOUTS.items()},
     PRODUCT: Parts("a single product", {"kernel": MeshProductPlan}),
     SUMMA: Parts("a single product on tiles", {"kernel": TileGemmPlan}),
     STREAM: Parts("requests to memory", {"kernel": MemoryStreamPlan}),
     TRAFFIC: Parts("traffic by itself", {"kernel": TrafficPlan}),
     ATTENTION: Parts("attention by itself", {"kernel": AttentionPlan}, may=("precision",)),
     COLLECTIVE: Parts("a single collective", {"kernel": TileCollectivePlan}),
-    DIE_COLLECTIVE: Parts("a single collective between dies", {"kernel": DieCollectivePlan}, may=("stack",)),
+    DIE_COLLECTIVE: Parts("a single collective between dies", {"kernel": DieCollectivePlan}, may=("stack", "inference_engine")),
 }
 """Mappings that something runs by: what of one it reads; nothing reads a part that is in neither list."""
 

@@ -32,6 +32,7 @@ from dse.analysis.deployment_search import (
 from dse.analysis.deployments import (
     INSTANCES,
     MULTI_DIE_SERVING,
+    POLICY,
     PREFILL,
     CandidateDeployment,
     InstanceKinds,
@@ -56,6 +57,7 @@ from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, make_s
 from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
 from dse.space.compatibility import case_type_of as kind_of
+from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
 from dse.space.knobs import Space
@@ -474,11 +476,20 @@ def _said_of_prefill(query: CapacityQuery) -> bool:
 
 def _instance_space(config: Mapping[str, Any], usual: Question, words: Sequence[str]) -> Space:
     """The knobs of an instance that its mapping has and the user has not set."""
-    question = build_question(
-        {**config, "space": find_searchable_knobs(config["space"], usual, words)}, find_study_folder(config)
-    )
+    space = _space_of_engine(config["space"], usual.base)
+    question = build_question({**config, "space": find_searchable_knobs(space, usual, words)}, find_study_folder(config))
     assert isinstance(question.space, Space)
     return question.space
+
+
+def _space_of_engine(space: Mapping[str, Any], base: Design) -> dict[str, Any]:
+    """A space whose scheduling policy is the inference engine's, which has no other; as it is without an engine."""
+    knob = space.get(POLICY)
+    if base.mapping.inference_engine is None or knob is None:
+        return dict(space)
+    policy = base.mapping.serving.policy
+    others = {address: entry for address, entry in space.items() if address != POLICY}
+    return {POLICY: {**knob, "values": [policy]}, **others} if policy in knob.get("values", ()) else others
 
 
 def _find_best_side(

@@ -45,6 +45,7 @@ SIZES = (TOKENS, BATCH)
 """What says how large iterations become."""
 
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
+POLICY = "mapping.serving.policy"
 
 ROUTING, ROUTINGS = "mapping.serving.routing", ("cache_aware", "least_loaded")
 """Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""

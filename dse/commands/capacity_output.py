@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
+from dse.analysis.engine_arguments import engine_command_lines
 from dse.analysis.load_notes import trace_record, trace_text
 from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
@@ -30,8 +31,8 @@ MAX_ROWS = 12
 """Deployments in a chip's table, and points of its front."""
 
 
-def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -> None:
-    """Write the page, and print the table or JSON."""
+def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, with_engine: bool = False) -> None:
+    """Write the page, and print the table or JSON, and how inference engines are started."""
     from dse.report.standalone_pages import build_capacity_page
 
     idle = _idle_settings(sides)
@@ -41,6 +42,10 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool) -
         print(format_json(data, indent=1))
     else:
         _print_sides(sides)
+    for side in sides if with_engine else ():
+        if side.best is not None:
+            for line in engine_command_lines(side.best.candidate.design, side.load):
+                print(line)
     out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
     with defer_signals(), write_atomically(out) as place:
         place.write_text(build_capacity_page(data), encoding="utf-8")

@@ -52,6 +52,9 @@ class Command:
     hydra: bool = False
 
 
+ENGINE_ARGS_FLAG = CommandFlag(
+    ("--engine-args",), "also print the command line with which the inference engine is assumed to be started"
+)
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OUT_FLAG = CommandFlag(("--out",), "write to this file instead of the run's folder", "FILE", "report.html")
 
@@ -106,10 +109,11 @@ overrides of the run:
 Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
 bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
 
-overrides that choose presets: chip, model, mapping, workload, stack (the options are the files of conf/), fidelity""",
+overrides that choose presets: chip, model, mapping, workload, stack, inference_engine (the options are the files of conf/)""",
         (
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
+            ENGINE_ARGS_FLAG,
             CommandFlag(
                 ("--from",),
                 "evaluate each design of a shortlist that a report wrote; overrides apply to all of them",
@@ -174,6 +178,7 @@ overrides:
         (
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "capacity.html"),
+            ENGINE_ARGS_FLAG,
             TRUST_FLAG,
         ),
         (

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.analysis.chrome_trace import write_trace as write_trace
+from dse.analysis.engine_arguments import engine_command_lines
 from dse.analysis.evaluation import BEYOND, OF_PART, Evaluation, evaluate_config, format_metric, list_metric_rows
 from dse.analysis.load_notes import LoadNotes, trace_record
 from dse.analysis.load_notes import notes_record as said_beside
@@ -50,25 +51,35 @@ MAX_CASE_COLUMNS = 6
 """Metrics of a case that fit side by side."""
 
 
-def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str = "", with_engine: bool = False) -> None:
     """Evaluate and print the design of a composed configuration.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
+        with_engine: whether to print how the inference engine is assumed to be started.
     """
-    print_answer(evaluate_config(config), config, as_json=as_json, trace=trace)
+    print_answer(evaluate_config(config), config, as_json=as_json, trace=trace, with_engine=with_engine)
 
 
-def print_answer(evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "") -> None:
+def print_answer(
+    evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "", with_engine: bool = False
+) -> None:
     """Print an answer to a composed configuration and write its trace."""
+    lines = (
+        [line for case in evaluation.workload.cases for line in engine_command_lines(evaluation.design, case)]
+        if with_engine
+        else []
+    )
     if trace:
         write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
     if as_json:
         print(format_json(evaluation_record(evaluation), indent=1))
     else:
         print_evaluation(evaluation, config)
+    for line in dict.fromkeys(lines):
+        print(line)
     print_no_effects(evaluation.without_effect)
 
 

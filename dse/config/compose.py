@@ -22,6 +22,7 @@ from dse.config import renamed_addresses as spelling
 from dse.config import untrusted_files as strangers
 from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
+from dse.config.engine_settings import settle_engine
 from dse.config.override_errors import describe_broken_reference, explain_override_error
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.record_parser import USUAL
@@ -124,8 +125,8 @@ def _compose_job(typed: CommandLine) -> dict[str, Any]:
 def _compose_line(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     """The configuration of a line, and what is chosen in it by group.
 
-    Where nobody chose a mapping or a stack they are those that the composed chip or workload names. Hydra needs them before it
-    has composed the chip, so some are supposed; where others come out, Hydra composes again.
+    Where nobody chose a mapping, a stack or an inference engine they are those that the composed chip or workload names. Hydra
+    needs them before it has composed the chip, so some are supposed; where others come out, Hydra composes again.
     """
     from hydra.errors import HydraException
 
@@ -145,8 +146,8 @@ def _compose_line(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     return config, {group: name for group, name in chosen.items() if name != "" or group not in USUAL}
 
 
-def _usual_names(typed: CommandLine) -> tuple[str, str]:
-    """The usual mapping and stack as far as the chosen chip's own file says them; the composed chip has the last word."""
+def _usual_names(typed: CommandLine) -> tuple[str, str, str]:
+    """Usual mapping, stack and inference engine by the chosen chip's own file; the composed chip has the last word."""
     chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
     places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
     chips = chips or [
@@ -155,7 +156,11 @@ def _usual_names(typed: CommandLine) -> tuple[str, str]:
     loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
     mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _fields_in_files(*group)]
-    return (mapping or DEFAULT)[0], (_fields_in_files("chip", chips[-1:], ["stack"]) or DEFAULT[1:])[0]
+    stack, engine = (
+        (_fields_in_files("chip", chips[-1:], [group]) or [usual])[0]
+        for group, usual in zip(USUAL[1:], DEFAULT[1:], strict=True)
+    )
+    return (mapping or DEFAULT)[0], stack, engine
 
 
 def _listed_default(group: str, path: Path) -> list[str]:
@@ -179,8 +184,8 @@ def _by_hydra(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     return config, {group: chosen for group, chosen in choices.items() if not group.startswith("hydra/")}
 
 
-def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str]) -> tuple[str, str]:
-    """The usual mapping and stack of a composed chip and workload; what was supposed where one was chosen.
+def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[str, str, str]) -> tuple[str, str, str]:
+    """Usual mapping, stack and inference engine of a composed chip and workload; what was supposed where one was chosen.
 
     The mapping is the one that the chip names for this kind of workload, or the workload does if not for other machines alone,
     or the chip for most.
@@ -198,11 +203,12 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
         for group, name, field in places:
             if (named := group.get(field)) is not None:
                 if not isinstance(named, str) or not re.fullmatch(r"[\w-]+", named):
-                    raise DesignError(f"{name}.{field}: {named!r} is not the name of a {field.partition('_')[0]}")
+                    preset = next(usual for usual in USUAL if field.startswith(usual))
+                    raise DesignError(f"{name}.{field}: {named!r} is not the name of a preset of {preset}")
                 return spelling.resolve_choice(field, named)
         return default
 
-    mapping, stack = supposed
+    mapping, stack, engine = supposed
     machine = guess_machine(name for name in chip if chip.get(name) is not None)
     if choices.get("mapping") == "usual":
         of_kind = (chip, "chip", f"mapping_{workload_name(workload)}")
@@ -210,7 +216,9 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
         mapping = find_first_named(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
         stack = find_first_named((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
-    return mapping, stack
+    if choices.get("inference_engine") == "usual":
+        engine = find_first_named((chip, "chip", "inference_engine"), default="")
+    return mapping, stack, engine
 
 
 def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
@@ -230,7 +238,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
     try:
         if not several:
             choices = _compose_line(typed)[1]
-            typed = replace(typed, usual=(choices["mapping"], choices.get("stack", "")))
+            typed = replace(typed, usual=(choices["mapping"], *(choices.get(group, "") for group in USUAL[1:])))
         else:
             from dse.config.hydra_sources import register_sources
 
@@ -299,11 +307,9 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     renamed = renamed_words.rename_config_words(spelling.rename_config({**plain, **named}, typed.overrides))
     settled = peaks.convert_peaks_to_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
-    return {
-        **settled,
-        "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides),
-        "model": _chosen_models({**plain, **named}, words),
-    }
+    settled["model"] = _chosen_models({**plain, **named}, words)
+    settled["mapping"] = settle_engine(settled, typed)
+    return {**settled, "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides)}
 
 
 def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:

@@ -201,9 +201,9 @@ class TrustedConfigSource(UserConfigSource):
 
 
 class DefaultChoiceSource(ConfigSource):
-    """Source of the mapping and the stack `usual`, whose preset names are the path.
+    """Source of the mapping, the stack and the inference engine `usual`, whose preset names are the path.
 
-    No stack is no fields.
+    No stack and no inference engine are no fields.
     """
 
     @staticmethod

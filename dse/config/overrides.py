@@ -10,8 +10,8 @@ from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.space.aliases import CHOICES
 from dse.space.errors import DesignError, suggest_nearest
 
-DEFAULT = ("tensor_parallel", "")
-"""The mapping of a chip and a workload that name none, and no stack."""
+DEFAULT = ("tensor_parallel", "", "")
+"""The mapping of a chip and a workload that name none, no stack, and no inference engine."""
 
 
 def find_study_paths() -> dict[str, Path]:
@@ -32,7 +32,7 @@ class CommandLine:
         places: folders of the user's for Hydra's search path, as URLs.
         overrides: as Hydra knows them: sweeps quoted, a field for each phase, and ``study=NAME`` as its file.
         trust: whether files may run code.
-        usual: the mapping and the stack that stand for the name `usual`.
+        usual: the mapping, the stack and the inference engine that stand for the name `usual`.
     """
 
     typed: tuple[str, ...]
@@ -40,7 +40,7 @@ class CommandLine:
     places: tuple[str, ...]
     overrides: tuple[str, ...]
     trust: bool
-    usual: tuple[str, str] = DEFAULT
+    usual: tuple[str, str, str] = DEFAULT
 
     @property
     def sets_hydra(self) -> bool:
@@ -131,7 +131,8 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
 
 
 FIELDS = (
-    *("chip", "chips", "formats", "mapping", "mappings", "model", "precision", "search", "space", "stack", "verify", "workers"),
+    *("chip", "chips", "formats", "inference_engine", "mapping", "mappings", "model", "precision", "search", "space", "stack"),
+    *("verify", "workers"),
     *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
     *("store", "workload"),
 )

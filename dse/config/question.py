@@ -32,13 +32,12 @@ from dse.space.design import Design, hash_lines, record_key
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, check_leaf, field_at
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
-from dse.space.layers import layers
 from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
 from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import Mapping
 from dse.space.model import Model
 from dse.space.multi_chip_space import AnySpace
-from dse.space.parameter_counts import fixed_bytes_per_sequence
+from dse.space.parameter_counts import fixed_bytes_per_sequence, keeps_all_positions
 from dse.space.published import FACTS, is_said, remove_published_facts
 from dse.space.software import (
     MANY_DIES,
@@ -153,7 +152,7 @@ def _refuse_pooled(mapping: Mapping, cases: Workload) -> None:
     if getattr(mapping.serving, "prefix_cache", "reserved") != "shared":
         return
     for model in (case.model for case in cases.cases if isinstance(case, ServingLoad)):
-        if fixed_bytes_per_sequence(model, 1.0) or any(reach.window or reach.chunk for reach in layers(model).reaches):
+        if not keeps_all_positions(model):
             raise DesignError(
                 f"mapping.serving.prefix_cache: {model.name} has layers that do not keep all positions; set reserved, and its "
                 "size, mapping.serving.prefix_cache_share"

@@ -25,9 +25,11 @@ USUAL_CHOICES = {
     "mapping_attention",
     "mapping_collective",
     "stack",
+    "inference_engine",
+    "vendor",
 }
-"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
-line reads that (`dse.config.compose`)."""
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, its stack, its inference
+engine and its vendor; the command line reads that (`dse.config.compose`)."""
 
 
 ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"), "mapping.stack"
@@ -38,7 +40,7 @@ ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "meas
 
 RANGES, ACCURACY = "measured_ranges", "accuracy"
 
-USUAL = ("mapping", "stack")
+USUAL = ("mapping", "stack", "inference_engine")
 """Groups of which a chip names its usual choice."""
 
 
@@ -239,7 +241,7 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
             _with_origin(ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note), chips)
         )
         value = value["value"]
-    elif address.startswith(("chip", "mapping.stack")):
+    elif address.startswith(("chip", "mapping.stack", "mapping.inference_engine")):
         sources.append(ConstantSource(address, str(value), "override"))
     unit = spec.metadata["unit"]
     if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):

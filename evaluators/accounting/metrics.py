@@ -198,6 +198,18 @@ SHIPPED: dict[str, Metric] = {
         "cache policy; for a serving load, tokens of its longest requests that fit in the KV memory of one instance",
         "min",
     ),
+    "kv_pool_bytes": Metric(
+        "B",
+        "max",
+        "KV memory on one device of an instance that decodes, of the fullest stage; on all cores of a pipeline or wafer",
+        "min",
+    ),
+    "kv_pool_requests": Metric(
+        "1", "max", "longest requests of the load that fit in the KV memory of one instance at once", "min"
+    ),
+    "longest_context": Metric(
+        "token", "max", "longest request that fits in the KV memory of one instance, up to the model's positions", "min"
+    ),
     "energy": Metric("J", "min", "energy of the batch, load or kernel: dynamic, and static of all chips in the same time"),
     "power": Metric("W", "min", "mean power of all chips"),
     "peak_power": Metric("W", "min", "power of all chips in the phase, or in the concurrent iterations, that take most", "max"),

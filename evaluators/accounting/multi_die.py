@@ -15,6 +15,7 @@ import numpy as np
 
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
+from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
@@ -209,7 +210,7 @@ class MultiDieLayout(Layout):
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of dividing a model over many dies of any kind."""
-        return dies_limits.limits(design, job)
+        return [*dies_limits.limits(design, job), *engine_limits(design.mapping, job.model, job.decode.guesses)]
 
     def phase_energy(self, design: Design, job: BatchArrays, phase: PhaseCost) -> Any:
         """Dynamic energy of a phase on all dies. [J]"""
@@ -620,10 +621,29 @@ def _held_bytes(
         memory_items[phase] = (
             *((f"weights of {name}", weights) for name, weights in zip(WEIGHTS, of_weights, strict=True) if np.any(weights)),
             ("KV cache", of_caches),
-            ("activations", die_split.halves * max(step.of.held for step in passes)),
-            ("dispatched tokens", die_split.halves * max(step.of.received for step in passes)),
+            *(
+                _engine_items(design, case, die_split, sum(of_weights))
+                if design.mapping.inference_engine is not None
+                else (
+                    ("activations", die_split.halves * max(step.of.held for step in passes)),
+                    ("dispatched tokens", die_split.halves * max(step.of.received for step in passes)),
+                )
+            ),
         )
     return memory_items
+
+
+def _engine_items(design: Design, case: BatchCase, die_split: DieSplit, weights: Any) -> MemoryItems:
+    """Bytes of a die beside weights and KV caches by the rule of its inference engine, which starts for this batch. [B]"""
+    requests = sum(count for count, _, _ in case.requests) / (die_split.dp * die_split.copies)
+    demand = EngineDemand(
+        max(prompt for _, prompt, _ in case.requests),
+        requests,
+        die_split.tp,
+        die_split.group * die_split.pp,
+        die_split.copies if die_split.ep > 1 else 1,
+    )
+    return engine_memory(design.chip, design.mapping, case.model, weights, 0.0, demand).parts(design.mapping)
 
 
 @memoize

@@ -11,6 +11,7 @@ from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.engine_memory import device_capacity
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
@@ -33,7 +34,6 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
-from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.number_formats import FormatRates
@@ -167,12 +167,15 @@ def activity_energy(design: Design, activity: Activity) -> Any:
 
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
-    return main_memory(design.chip).capacity
+    return device_capacity(design.chip, design.mapping)
 
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
     """Main-memory limits of both phases."""
-    return contents.memory_limits(main_memory_contents(design.chip, bytes_by_use) for bytes_by_use, _ in held.values())
+    capacity = memory_capacity(design)
+    return contents.memory_limits(
+        main_memory_contents(design.chip, bytes_by_use, capacity=capacity) for bytes_by_use, _ in held.values()
+    )
 
 
 class SharedCacheDiesLayout(MultiDieLayout):
@@ -182,7 +185,7 @@ class SharedCacheDiesLayout(MultiDieLayout):
 
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
         """Contents of the main memory of a die."""
-        return [main_memory_contents(design.chip, items)]
+        return [main_memory_contents(design.chip, items, capacity=memory_capacity(design))]
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die with a shared cache."""

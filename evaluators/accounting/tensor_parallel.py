@@ -12,8 +12,9 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
+from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import Layout
-from dse.evaluators.accounting.memory_contents import ACTIVATIONS, CACHE, main_memory_contents
+from dse.evaluators.accounting.memory_contents import CACHE, main_memory_contents
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
@@ -68,9 +69,11 @@ class TensorParallelLayout(Layout):
         chip, mapping = design.chip, design.mapping
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
-        held = _held(job, mapping.prefill, mapping.precision)
-        parts = (("weights", held.weights), (CACHE, held.kv), (ACTIVATIONS, held.activations))
-        memory = (main_memory_contents(chip, parts),)
+        held, tp = _held(job, mapping.prefill, mapping.precision), mapping.prefill.tp
+        demand = EngineDemand(job.longest, job.sequences, tp, tp)
+        beside = engine_memory(chip, mapping, job.model, held.weights, held.activations, demand)
+        parts = (("weights", held.weights), (CACHE, held.kv), *beside.parts(mapping))
+        memory = (main_memory_contents(chip, parts, capacity=device_capacity(chip, mapping)),)
         terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
@@ -112,6 +115,7 @@ class TensorParallelLayout(Layout):
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(prefill, decode), minimum(prefill, decode), "1"),
             *idle_die_limits(job.model, mapping),
+            *engine_limits(mapping, job.model, job.decode.guesses),
         ]
 
     def peak_rates(self, design: Design) -> PeakRates:

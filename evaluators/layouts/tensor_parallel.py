@@ -133,6 +133,7 @@ class DeviceMemory:
         weights, kv, activations: of the whole model.
         attention_layer: weights and KV cache of one attention layer.
         ffn_layer: weights of the largest FFN or MoE layer.
+        reserved: what an inference engine keeps for itself; 0 without one.
     """
 
     weights: Any
@@ -140,11 +141,12 @@ class DeviceMemory:
     activations: Any
     attention_layer: Any
     ffn_layer: Any
+    reserved: Any = 0.0
 
     @property
     def total(self) -> Any:
         """Bytes that must fit in main memory. [B]"""
-        return self.weights + self.kv + self.activations
+        return self.weights + self.kv + self.activations + self.reserved
 
 
 def device_memory(

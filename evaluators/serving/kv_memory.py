@@ -7,7 +7,7 @@ where there are none.
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, gcd
 from typing import Any, NamedTuple
 
@@ -144,6 +144,7 @@ class KvMemory:
         each: blocks per allocation step; 0 where no layer keeps all positions.
         fixed: blocks that a request needs at once, whatever its length.
         windows: windows of layers that keep the last positions: positions, and blocks per step up to them. [token], [1]
+        block_bytes: bytes of a block; 0 where they are not known. [B]
     """
 
     blocks: int
@@ -156,6 +157,7 @@ class KvMemory:
     each: int = 1
     fixed: int = 0
     windows: tuple[tuple[int, int], ...] = ()
+    block_bytes: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         counts = (self.blocks, self.pages, self.buffers, self.buffer, self.host, self.each, self.fixed)
@@ -179,6 +181,19 @@ class KvMemory:
         if self.buffers:
             return float(self.buffers * positions)
         return float((self.blocks + self.pages) * positions // max(self.blocks_needed(positions), 1))
+
+    def request_capacity(self, positions: int) -> int:
+        """Whole requests with a number of positions that fit at once.
+
+        >>> KvMemory(100, 16).request_capacity(64), KvMemory(100, 16, buffers=3, buffer=64).request_capacity(64)
+        (25, 3)
+        """
+        return self.buffers or (self.blocks + self.pages) // max(self.blocks_needed(positions), 1)
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of all blocks, pages and buffers. [B]"""
+        return (self.blocks + self.pages + self.buffers * self.blocks_needed(self.buffer)) * self.block_bytes
 
     def blocks_needed(self, positions: int) -> int:
         """Blocks that a request with a number of positions needs.
@@ -272,7 +287,7 @@ def two_level_memory(sram: float, hbm: float, room: RequestMemory, *, longest: i
         raise DesignError(
             f"KV memory: {hbm:.4g} B of HBM do not fit one buffer of {longest} tokens, which needs {buffer:.4g} B"
         )
-    return KvMemory(int(sram // size), block, 0.0, 0, buffers, longest, 0.0, memory.each, memory.fixed, memory.windows)
+    return replace(memory, blocks=int(sram // size), spare=0.0, buffers=buffers, buffer=longest)
 
 
 def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, longest: int, block: int = 16) -> KvMemory:
@@ -291,7 +306,7 @@ def two_level_paged_memory(sram: float, hbm: float, room: RequestMemory, *, long
     size, memory = _sized(room, block)
     blocks = int(sram // size)
     pages = max(int(hbm // size), memory.blocks_needed(longest) - blocks, int(blocks == 0))
-    return KvMemory(blocks, block, memory.spare, pages, 0, 0, 0.0, memory.each, memory.fixed, memory.windows)
+    return replace(memory, blocks=blocks, pages=pages)
 
 
 @memoize
@@ -306,7 +321,7 @@ def _sized(room: RequestMemory, block: int) -> tuple[float, KvMemory]:
         windows = tuple((most, block) for (most, _), block in zip(room.windows, blocks, strict=True))
     elif not room.growing:
         size, each = room.fixed or 1.0, 0
-    return size, KvMemory(1, block, each=each, fixed=ceil(room.fixed / size), windows=windows)
+    return size, KvMemory(1, block, each=each, fixed=ceil(room.fixed / size), windows=windows, block_bytes=size)
 
 
 class PrefixCacheSizes(NamedTuple):

@@ -134,7 +134,9 @@ def test_every_chip_brings_a_mapping_for_every_workload_that_something_runs_ther
         machine = guess_machine(name for name, part in parts.items() if part is not None)
         for name, load in loads.items():
             kind = KINDS.get((machine, workload_kind(load)))
-            named = _usual_of_composed(OmegaConf.create({"chip": parts, "workload": load}), {"mapping": "usual"}, ("", ""))[0]
+            named = _usual_of_composed(OmegaConf.create({"chip": parts, "workload": load}), {"mapping": "usual"}, ("", "", ""))[
+                0
+            ]
             if kind is not None and named not in kind.mappings:
                 wrong[chip, name] = named
     assert not wrong

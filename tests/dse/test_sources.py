@@ -203,4 +203,4 @@ def test_what_is_more_than_values_over_values_is_hydras() -> None:
 
 
 def test_what_hydra_refuses_is_left_to_it() -> None:
-    assert merge_defaults(["hydra.searchpath=['usual://tensor_parallel:']", "chip=nope"]) is None
+    assert merge_defaults(["hydra.searchpath=['usual://tensor_parallel::']", "chip=nope"]) is None

@@ -40,7 +40,8 @@ ENERGY = (
     "energy", "energy_per_token", "power", "peak_power", "tdp", "power_density", "wall_power", "system_price",
     "price_per_mtoken", "capital_per_mtoken", "electricity_per_mtoken",
 )  # fmt: skip
-EVERYWHERE = (*USAGE, "kv_capacity", "devices", *ENERGY)
+KV_POOL = ("kv_capacity", "kv_pool_bytes", "kv_pool_requests", "longest_context")
+EVERYWHERE = (*USAGE, *KV_POOL, "devices", *ENERGY)
 WITHOUT_MEMORY = ("regions",)
 """Layouts that serve from local memory alone."""
 

@@ -61,11 +61,7 @@ class InstanceLayout(InstanceCosts):
         if self.MERGEABLE_LEAVES is not None:
             return balanced.steady_state_metrics(self, design, load)
         deployment, state = self._steady_state(design, load)
-        longest = served.longest_sequence(load)
-        fixed = {
-            "devices": float(self.device_count(design)),
-            "kv_capacity": deployment.pools[-1].memory.token_capacity(longest),
-        }
+        fixed = {"devices": float(self.device_count(design))} | served.kv_pool_metrics(deployment.pools[-1], load)
         made: IterationCounts = [[(mean.times, mean.composition) for mean in pool] for pool in state.means]
         fullest = peak.concurrency_of_pools(state.means, deployment.pools, len(load.requests))
         most = partial(self._peak_power, design, load, fullest)

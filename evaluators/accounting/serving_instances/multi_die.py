@@ -22,6 +22,7 @@ import numpy as np
 from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_of_cases
+from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
     DieKind,
@@ -76,7 +77,7 @@ from dse.evaluators.serving.iteration_time import axis_points, geometric_axes
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
 from dse.evaluators.silicon.energy import host_transfer_energy
-from dse.space.array_math import Array, maximum, where
+from dse.space.array_math import Array, ceil_div, maximum, where
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
@@ -396,7 +397,7 @@ def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
     limits.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
     if len(pools) == 1:
         limits.append(equal_split_limit(*(phase_split_of_pool(design, pools[0], phase) for phase in ("prefill", "decode"))))
-    return [*limits, port_limit(chip)]
+    return [*limits, port_limit(chip), *engine_limits(mapping, load.model, load.guesses)]
 
 
 class TightestStage(NamedTuple):
@@ -446,13 +447,28 @@ def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> Tightes
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
     cached = per_reach(model, lambda reach: float(reach.kept_positions(longest)))
-    left = _die_capacity(design) - cut @ each - sum(value for _, value in beside)
+    besides = [_beside_weights(design, load, pool, float(weights), beside) for weights in cut @ each]
+    left = _die_capacity(design) - cut @ each - [sum(value for _, value in parts) for parts in besides]
     taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
     shares = tuple((paces / paces.sum()).tolist())
     return TightestStage(
-        float(cut[fullest] @ each), beside, lambda kept, sequences: stage_bytes(fullest, kept, sequences), shares, fed
+        float(cut[fullest] @ each), besides[fullest], lambda kept, sequences: stage_bytes(fullest, kept, sequences), shares, fed
     )
+
+
+def _beside_weights(
+    design: Design, load: ServingLoad, pool: DiePool, weights: float, layout_parts: tuple[tuple[str, float], ...]
+) -> tuple[tuple[str, float], ...]:
+    """Bytes of a die beside weights and KV caches, by item: those of the layout, or by the inference engine's rule. [B]"""
+    if design.mapping.inference_engine is None:
+        return layout_parts
+    copies, split = pool.of.copies, pool.of
+    tokens = pool.rule.tokens if pool.rule.chunked else max(load.longest, min(pool.rule.tokens, load.longest * pool.batch))
+    demand = EngineDemand(
+        ceil_div(tokens, copies), ceil_div(pool.batch, copies), split.tp, split.group * split.pp, copies if split.ep > 1 else 1
+    )
+    return engine_memory(design.chip, design.mapping, load.model, weights, 0.0, demand).parts(design.mapping)
 
 
 def _slice_bytes(design: Design, load: ServingLoad, pool: DiePool) -> Any:

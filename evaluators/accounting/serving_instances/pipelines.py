@@ -194,7 +194,7 @@ class PipelineServing(ServingLayout):
         values |= usage_metrics(
             design, load, fleet, READERS[fidelity], means, peak.concurrency_of_run(run), between, gone, served.run_duration(run)
         )
-        values["kv_capacity"] = run.pools[-1].memory.token_capacity(served.longest_sequence(load))
+        values |= served.kv_pool_metrics(run.pools[-1], load)
         return values | fixed_metrics(fleet, load, _mapping_of(design))
 
     def serving_power_profile(self, design: Design, load: ServingLoad, fidelity: str) -> PowerProfile | None:

@@ -58,7 +58,7 @@ class PipelineSteadyState(NamedTuple):
         means: iterations of each pool.
         shares: of an iteration's time, of the slowest stage of each pool, shape (designs,).
         instances: of each pool.
-        kv_capacity: of a pipeline that decodes, shape (designs,). [token]
+        kv_pool: metrics of the KV memory of a pipeline that decodes, shape (designs,).
     """
 
     of: SteadyStateSolver
@@ -66,7 +66,7 @@ class PipelineSteadyState(NamedTuple):
     means: list[list[MeanIteration]]
     shares: list[Array]
     instances: list[Array]
-    kv_capacity: Array
+    kv_pool: dict[str, Array]
 
 
 def groups_solved_together(design: Design) -> Iterator[tuple[Array, Design]]:
@@ -103,7 +103,7 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
     fullest = peak.concurrency_of_means(stands.means, [[share] for share in stands.shares], stands.instances, len(requests))
     gone, span = requests.output > 1, stands.of.found["span"]
     used = usage_metrics(design, load, fleet, READER, stands.means, fullest, stands.between, gone, span, steady=True)
-    beside = {"kv_spilled_share": steady.spilled_share(stands.means), "kv_capacity": stands.kv_capacity}
+    beside = {"kv_spilled_share": steady.spilled_share(stands.means)} | stands.kv_pool
     return values | used | fixed_metrics(fleet, load, design.mapping) | beside
 
 
@@ -126,9 +126,9 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     )
     shares = [np.array([max(share) for share in pace.shares]) for pace in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
-    kv_capacity = np.array([kind.pools[-1].memory.token_capacity(served.longest_sequence(load)) for kind in kinds])
+    kv_pool = served.stacked_kv_pool_metrics((kind.pools[-1] for kind in kinds), load)
     means = steady.mean_iterations(solver.found, load.requests, len(fleet))
-    return PipelineSteadyState(solver, between, means, shares, instances, kv_capacity)
+    return PipelineSteadyState(solver, between, means, shares, instances, kv_pool)
 
 
 def _pool_tables(

@@ -12,6 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.engine_memory import (
+    EngineDemand,
+    EngineMemory,
+    device_capacity,
+    engine_limits,
+    engine_memory,
+)
 from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
@@ -89,17 +96,21 @@ class TensorParallelServing(InstanceLayout):
         if chip.network is not None:
             for plan in (mapping.prefill, mapping.decode):
                 refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
-        pools = zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
-        held = reduce(_fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, tokens) for plan, tokens in pools))
+        pools = zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
+        held = reduce(
+            _fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, largest) for plan, largest in pools)
+        )
         # a request alone must fit: beside more of them, requests wait
-        parts = (("weights", held.weights), ("KV cache", held.kv), ("activations", held.activations))
+        beside = EngineMemory(held.activations, held.reserved)
+        parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
         return [
-            *memory_limits([main_memory_contents(chip, parts)]),
+            *memory_limits([main_memory_contents(chip, parts, capacity=device_capacity(chip, mapping))]),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
             *idle_die_limits(load.model, mapping),
+            *engine_limits(mapping, load.model, load.guesses),
         ]
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
@@ -107,20 +118,21 @@ class TensorParallelServing(InstanceLayout):
         chip, mapping = _chip_and_mapping(design)
         sizes = step_terms(mapping.stack).sizes
 
-        def instance(tp: Any, tokens: Any) -> ServingInstance:
+        def instance(tp: Any, largest: LargestIteration) -> ServingInstance:
             def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
                 seconds = _iteration_seconds(design, load, tp, prompt, prompt_context, decodes, context)
                 return seconds if design_count(design) else seconds[..., 0]
 
-            held = _held_memory(design, load, tp, 0, tokens)
-            free = main_memory(chip).capacity - held.weights - held.activations
+            held = _held_memory(design, load, tp, 0, largest)
+            free = device_capacity(chip, mapping) - held.weights - held.activations - held.reserved
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
             key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
             return ServingInstance(pricing, free, _request_memory(design, load, tp), axes, key=key, graph_sizes=sizes)
 
         return tuple(
-            instance(plan.tp, tokens) for plan, tokens in zip(_pool_plans(mapping), _layer_tokens(mapping, load), strict=True)
+            instance(plan.tp, largest)
+            for plan, largest in zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
         )
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
@@ -366,15 +378,29 @@ def _attended_pairs(
     return pairs, decodes * reach.seen_positions(context + guesses) + reach.seen_positions(past)
 
 
-def _layer_tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
-    """Tokens that go through the layers at a time, of each pool: of the largest iteration of prompts, or of decodes.
+class LargestIteration(NamedTuple):
+    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
+
+    Attributes:
+        tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
+        budget: token budget, or the longest request where prompts are whole. [token]
+        requests: that run at once, at most. [1]
+    """
+
+    tokens: Any
+    budget: Any
+    requests: Any
+
+
+def _largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIteration]:
+    """Largest iteration of each pool.
 
     Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
     decodes alone computes them one at a time.
     """
     serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
     plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
-    pools, found_tokens, all_of = pool_policies(plan), list[Any](), len(load.requests.prompt)
+    pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
     batches = [
         where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size),
         serving.max_batch_size,
@@ -395,15 +421,22 @@ def _layer_tokens(mapping: Mapping, load: ServingLoad) -> list[Any]:
         budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
         alone = 0.0 if rule.chunked else longest
         prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
-        found_tokens.append(maximum(prompts, batch * (1 + load.guesses) * last))
-    return found_tokens
+        whole_budget = maximum(minimum(tokens, load.longest * most), load.longest)
+        iterations.append(
+            LargestIteration(
+                maximum(prompts, batch * (1 + load.guesses) * last), budget if rule.chunked else whole_budget, most
+            )
+        )
+    return iterations
 
 
-def _held_memory(design: Design, load: ServingLoad, tp: Any, positions: int, tokens: Any) -> DeviceMemory:
-    """Memory of one of `tp` dies for one request of some positions, and for activations of some tokens."""
-    return _die_footprint(
-        design, load, tp, per_reach(load.model, lambda reach: float(reach.kept_positions(positions))), 1.0, tokens
-    )
+def _held_memory(design: Design, load: ServingLoad, tp: Any, positions: int, largest: LargestIteration) -> DeviceMemory:
+    """Memory of one of `tp` dies for one request of some positions, and for the largest iteration."""
+    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(positions)))
+    held = _die_footprint(design, load, tp, cached, 1.0, largest.tokens)
+    demand = EngineDemand(largest.budget, largest.requests, tp, tp)
+    beside = engine_memory(design.chip, design.mapping, load.model, held.weights, held.activations, demand)
+    return replace(held, activations=beside.activations, reserved=beside.reserved)
 
 
 def _request_memory(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:

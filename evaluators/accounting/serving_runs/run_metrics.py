@@ -26,7 +26,7 @@ from dse.evaluators.serving.iteration_time import (
 from dse.evaluators.serving.max_rate import MaxRate, search_max_rate
 from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens
-from dse.evaluators.serving.simulator import Deployment, ServingRun
+from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, make_slo_bounds
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.evaluators.silicon import manufacturing_limits as silicon
@@ -277,6 +277,27 @@ def run_metrics(served: ServingRun, load: ServingLoad, die: float, system: float
     values = run_statistics(served, SloTargets(*load.slo_targets))
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     return values | {name: area for name, area in areas.items() if area == area}
+
+
+def kv_pool_metrics(pool: InstancePool, load: ServingLoad) -> dict[str, float]:
+    """Size of the KV memory of one instance: bytes, and tokens and requests that it holds.
+
+    Each copy of attention has its share, in which a request lies as a whole.
+    """
+    memory, longest = pool.memory, longest_sequence(load)
+    alone = memory if pool.copies == 1 else replace(memory, blocks=max(memory.blocks // pool.copies, 1))
+    return {
+        "kv_capacity": memory.token_capacity(longest),
+        "kv_pool_bytes": memory.nbytes / pool.copies,
+        "kv_pool_requests": float(alone.request_capacity(longest) * pool.copies),
+        "longest_context": float(min(alone.longest, load.model.max_position)),
+    }
+
+
+def stacked_kv_pool_metrics(pools: Iterable[InstancePool], load: ServingLoad) -> dict[str, Array]:
+    """KV memory of an instance of each design, shape (designs,)."""
+    each = [kv_pool_metrics(pool, load) for pool in pools]
+    return {name: np.array([values[name] for values in each]) for name in each[0]}
 
 
 class CheckedTable(NamedTuple):

@@ -132,7 +132,7 @@ def _ran(costs: InstanceCosts, design: Design, load: ServingLoad, run: ServingRu
     """Results kept of one design's run; the rest is released."""
     die, system = costs.die_and_system_area(design)
     worth = served.run_metrics(run, load, die, system) | {"devices": float(costs.device_count(design))}
-    worth["kv_capacity"] = run.pools[-1].memory.token_capacity(served.longest_sequence(load))
+    worth |= served.kv_pool_metrics(run.pools[-1], load)
     worth |= {"max_rate": run.rate} if load.largest else {}
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
     hosted = served.host_bytes(run, costs.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))

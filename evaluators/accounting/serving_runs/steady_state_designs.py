@@ -20,7 +20,7 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
     make_pool,
     with_speculation,
 )
-from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence
+from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence, stacked_kv_pool_metrics
 from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction, axis_points
 from dse.evaluators.serving.iteration_time import build_tables as several_prices
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
@@ -89,8 +89,8 @@ def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad
     used: dict[str, Any] = costs.usage_metrics(
         design, load, done, records["span"], steady.ITERATION_FIDELITY, lambda: peak.peak_power(fullest, watts), **beside
     )
-    kv_capacity = np.array([kind.pools[-1].memory.token_capacity(longest_sequence(load)) for kind in kinds])[each]
-    return worth | used | {"devices": costs.device_count(design), "kv_capacity": kv_capacity}
+    pools = {name: value[each] for name, value in stacked_kv_pool_metrics((kind.pools[-1] for kind in kinds), load).items()}
+    return worth | used | {"devices": costs.device_count(design)} | pools
 
 
 def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array]:

@@ -1,0 +1,102 @@
+"""Settings in an inference engine's file: vendors of chips, and defaults of `mapping.serving`.
+
+Settings that are typed, or that a study's file has, come before these; those of a mapping's file come after.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dse.config.overrides import CommandLine
+from dse.config.record_parser import parse_value
+from dse.config.renamed_addresses import rename_content
+from dse.config.untrusted_files import MAX_FILE_BYTES
+from dse.space.errors import DesignError
+
+ENGINE = "inference_engine"
+
+DEFAULTS, DEFAULTS_BY_MEMORY = "serving", "serving_by_memory"
+"""Settings of `mapping.serving` that an engine's file has, and those for devices with at least some memory."""
+
+PER_DEVICE = ("max_batch_size", "max_batched_tokens")
+"""Settings that an engine takes for each of its ranks: those of an instance of many dies stay the mapping's."""
+
+
+def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
+    """Mapping of a configuration with the defaults of its inference engine; unchanged without one.
+
+    Raises:
+        DesignError: the engine does not run on chips of this vendor.
+    """
+    mapping: dict[str, Any] = config["mapping"]
+    engine = mapping.get(ENGINE)
+    if not isinstance(engine, Mapping):
+        return mapping
+    _refuse_other_vendor(engine, config)
+    defaults, by_memory = (engine.get(name) or {} for name in (DEFAULTS, DEFAULTS_BY_MEMORY))
+    mapping = {**mapping, ENGINE: {key: value for key, value in engine.items() if key not in (DEFAULTS, DEFAULTS_BY_MEMORY)}}
+    serving = mapping.get("serving")
+    if not isinstance(serving, Mapping) or "instances" not in serving:  # a batch, or pipelines that no engine runs on
+        return mapping
+    memory = _device_memory(config["chip"])
+    for least, further in sorted(
+        ((parse_value(size, "B", ENGINE), own) for size, own in by_memory.items()), key=lambda row: row[0]
+    ):
+        defaults = {**defaults, **(further if memory >= least else {})}
+    many_dies = "ep" in (mapping.get("decode") or {})
+    given = _given_settings(typed)
+    taken = {
+        name: value
+        for name, value in defaults.items()
+        if name not in given
+        and not (many_dies and name in PER_DEVICE)
+        and not (name == "prefix_cache" and _forgets(config, value))
+    }
+    return {**mapping, "serving": {**serving, **taken}}
+
+
+def _refuse_other_vendor(engine: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse an engine on a chip whose vendor it does not know; a chip that states none may run any."""
+    vendor, vendors = config["chip"].get("vendor"), str(_plain_value(engine.get("vendors", ""))).split()
+    if vendor is None or str(vendor) in vendors:
+        return
+    name = config["choices"].get(ENGINE, _plain_value(engine.get("name")))
+    raise DesignError(
+        f"{ENGINE}: {name} runs on chips of {', '.join(vendors)}, and {config['choices'].get('chip', 'this chip')} is of "
+        f"{vendor}; choose another, or {ENGINE}=none"
+    )
+
+
+def _plain_value(leaf: Any) -> Any:
+    """Value of a leaf that may be written with its source."""
+    return leaf.get("value") if isinstance(leaf, Mapping) else leaf
+
+
+def _device_memory(chip: Mapping[str, Any]) -> float:
+    """Main memory of a device by its data sheet; 0 where it states none. [B]"""
+    capacity = _plain_value((chip.get("hbm") or {}).get("capacity"))
+    return parse_value(capacity, "B", "chip.hbm.capacity") if capacity is not None else 0.0
+
+
+def _given_settings(typed: CommandLine) -> set[str]:
+    """Settings of `mapping.serving` that were typed, or that the file of a study has."""
+    given = {word.lstrip("+~").partition("=")[0].removeprefix("mapping.serving.") for word in typed.overrides}
+    for place in typed.places:
+        path = Path(place.partition("://")[2]) / "study.yaml"
+        if path.is_file():
+            with path.open(errors="replace") as stream:
+                document = yaml.safe_load(stream.read(MAX_FILE_BYTES))
+            group = rename_content(document).get("mapping") if isinstance(document, dict) else None
+            serving = group.get("serving") if isinstance(group, dict) else None
+            given |= set(serving) if isinstance(serving, dict) else set()
+    return given
+
+
+def _forgets(config: Mapping[str, Any], store: Any) -> bool:
+    """Whether prefixes cannot be kept in the pool of KV blocks, since a model does not keep all positions."""
+    from dse.config.workloads import read_models
+    from dse.space.parameter_counts import keeps_all_positions
+
+    return store == "shared" and not all(map(keeps_all_positions, read_models(config["model"]).values()))

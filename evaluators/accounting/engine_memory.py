@@ -1,0 +1,140 @@
+"""Main memory by the rule of an inference engine: activations of its first run, and reserves.
+
+An engine runs the largest iteration once before it allocates KV blocks, and gives these a share of what is left
+(`space.inference_engine`, `docs/physics.md`, "KV pool of an inference engine"). Without an engine, KV caches have all
+memory that weights and the layout's activations leave.
+"""
+
+from typing import Any, NamedTuple
+
+from dse.evaluators.accounting.memory_contents import ACTIVATIONS
+from dse.space.array_math import maximum, minimum, where
+from dse.space.chip import Chip
+from dse.space.inference_engine import InferenceEngine
+from dse.space.layers import layers
+from dse.space.limits import Limit, divides_limit
+from dse.space.main_memory import main_memory
+from dse.space.mapping import Mapping
+from dse.space.memoize import memoize_by_identity
+from dse.space.model import Model
+
+ENGINE_PART = "inference engine"
+"""Name of memory that an inference engine keeps for itself, among the contents of main memory."""
+
+HALF = 2.0
+"""Bytes of a value of 16 bits, which activations of the first run have. [B]"""
+
+
+class EngineDemand(NamedTuple):
+    """What an inference engine sizes the first run on one device for; leaves broadcast over designs.
+
+    Attributes:
+        tokens: of the largest iteration. [token]
+        requests: that run at once. [1]
+        tp: devices that share each layer. [1]
+        devices: that share the model, all stages and experts. [1]
+        attention_copies: copies of attention among dies that share experts. [1]
+    """
+
+    tokens: Any
+    requests: Any
+    tp: Any = 1
+    devices: Any = 1
+    attention_copies: Any = 1
+
+
+class EngineMemory(NamedTuple):
+    """Bytes of one device that KV caches cannot have, beside weights. [B]
+
+    Attributes:
+        activations: of the engine's first run, or those of the layout without an engine.
+        reserved: contexts, graphs, and the share that the engine does not use; 0 without an engine.
+    """
+
+    activations: Any
+    reserved: Any = 0.0
+
+    def parts(self, mapping: Mapping) -> tuple[tuple[str, Any], ...]:
+        """Bytes by use, as contents of main memory list them; the engine's own where a mapping has one."""
+        own = ((ENGINE_PART, self.reserved),) if mapping.inference_engine is not None else ()
+        return ((ACTIVATIONS, self.activations), *own)
+
+
+def device_capacity(chip: Chip, mapping: Mapping) -> Any:
+    """Main memory of a device: by the driver for an inference engine, else by the data sheet. [B]"""
+    memory = main_memory(chip)
+    return memory.capacity if mapping.inference_engine is None else memory.usable_capacity
+
+
+def engine_memory(
+    chip: Chip, mapping: Mapping, model: Model, weights: Any, activations: Any, demand: EngineDemand
+) -> EngineMemory:
+    """Memory of one device beside weights and KV caches, by the rule of its inference engine.
+
+    Args:
+        chip, mapping, model: as they are.
+        weights: on the device, as stored. [B]
+        activations: as the layout counts them, which hold without an engine. [B]
+        demand: largest iteration of the engine.
+    """
+    engine: InferenceEngine | None = mapping.inference_engine
+    if engine is None:
+        return EngineMemory(activations)
+    width = model.hidden + ffn_width(model) / demand.tp
+    run = HALF * (engine.activation_factor or 0.0) * demand.tokens * width
+    sampled = (engine.sampler_memory or 0.0) * demand.requests * float(model.vocab)
+    contexts = _context_memory(engine, demand)
+    offered = device_capacity(chip, mapping)
+    shared = offered if engine.memory_base == "all" else maximum(offered - weights - contexts, 0.0)
+    return EngineMemory(maximum(run, sampled), contexts + (1 - engine.memory_share) * shared)
+
+
+def _context_memory(engine: InferenceEngine, demand: EngineDemand) -> Any:
+    """Contexts, graphs and libraries of one device: alone, with others that share a model, or that share experts. [B]"""
+    alone = engine.context_memory
+    together = alone if engine.parallel_context_memory is None else engine.parallel_context_memory
+    experts = together if engine.expert_context_memory is None else engine.expert_context_memory
+    return where(demand.attention_copies > 1, experts, where(demand.devices > 1, together, alone))
+
+
+@memoize_by_identity
+def ffn_width(model: Model) -> float:
+    """Largest intermediate width of a token in a layer: of a dense FFN, or of its routed experts."""
+    ffns = [layer.of for layer in layers(model).ffns]
+    return float(
+        max(ffn.ffn_intermediate if ffn.experts is None else ffn.experts.top_k * ffn.experts.intermediate for ffn in ffns)
+    )
+
+
+@memoize_by_identity
+def attention_heads(model: Model) -> tuple[tuple[int, int], ...]:
+    """Query heads and key heads of each kind of attention in a model; latents count as one key head."""
+    return tuple(
+        dict.fromkeys(
+            (layer.of.heads, 1 if layer.of.latent is not None else layer.of.kv_heads)
+            for layer in layers(model).mixings
+            if layer.of.recurrence is None
+        )
+    )
+
+
+def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limit]:
+    """Limits of an inference engine: degrees that divide heads, formats of weights, and drafted tokens.
+
+    Query heads are divided evenly. Key heads are divided evenly, or each is on as many devices.
+    """
+    engine: InferenceEngine | None = mapping.inference_engine
+    if engine is None:
+        return []
+    limits = []
+    for phase in ("prefill", "decode"):
+        address, tp = f"mapping.{phase}.tp", getattr(mapping, phase).tp
+        for heads, kv_heads in attention_heads(model):
+            limits.append(divides_limit(address, tp, heads))
+            limits.append(divides_limit(address, minimum(tp, kv_heads), maximum(tp, kv_heads)))
+    formats = engine.weight_formats.split()
+    for name in ("weights", "attention", "experts"):
+        stored = getattr(mapping.precision, name)
+        limits.append(Limit(f"mapping.precision.{name}", 1.0 + (stored is not None and stored not in formats), 1.0, "layout"))
+    limits.append(Limit("workload.speculation", 1.0 + (guesses > 0 and not engine.speculation), 1.0, "layout"))
+    return limits
