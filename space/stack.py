@@ -79,9 +79,8 @@ class StackAccuracy:
     @property
     def text(self) -> str:
         """Range and rows as text, as in "x0.8 to x1.2: 147 rows of an engine, 8 % median error"."""
-        return (
-            f"x{self.low:.2g} to x{self.high:.2g}: {self.rows:,} rows of {self.kind}, {100 * self.median_error:.0f} % median error"
-        )
+        median = f"{100 * self.median_error:.0f} % median error"
+        return f"x{self.low:.2g} to x{self.high:.2g}: {self.rows:,} rows of {self.kind}, {median}"
 
 
 @record_class

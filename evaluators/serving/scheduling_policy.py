@@ -68,8 +68,9 @@ SHIPPED = {
     "pd_fusion": SchedulingPolicy(mixed=True, chunked=True, tokens=128, unit=32, chunk=256),
 }
 """Batches that end together; continuous batching with prompts first (vLLM's first scheduler); iterations of whole prompts and
-decodes, memory reserved (Orca), and with decodes in the same budget (TensorRT-LLM, no request evicted); prompts in chunks that fill what decodes leave of a token budget (Sarathi-Serve); a budget of
-units a core, of which a decode takes one and a prompt's chunk N (NpuSim 4.3.2).
+decodes, memory reserved (Orca), also with decodes in the token budget (TensorRT-LLM without eviction); prompts in chunks that
+fill what decodes leave of a token budget (Sarathi-Serve); a budget of units a core, of which a decode takes one and a prompt's
+chunk N (NpuSim 4.3.2).
 
 Source:
     [yu2022] iteration-level scheduling; [kwon2023] paged memory, preemption; [agrawal2024] chunked prefill; [zhu2025] budgets.

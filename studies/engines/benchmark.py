@@ -1,7 +1,8 @@
 """Settings with which inference engines run their throughput benchmarks, from what a page states.
 
 All requests arrive at once, and the rate is that of all output tokens over the whole time, ramp and drain included.
-Batch, token budget and KV memory are those that the benchmark's own heuristic computes from the model and the chips.
+Batch and token budget are those that the benchmark's own heuristic computes from the model and the chips; the KV pool is that
+of the inference engine.
 """
 
 from dataclasses import dataclass
@@ -9,9 +10,7 @@ from dataclasses import dataclass
 from dse.space.errors import DesignError
 from dse.space.model import Model
 from dse.space.number_formats import BYTES_BY_FORMAT
-from dse.space.parameter_counts import active_parameter_count, growing_bytes_per_token, parameter_count
-
-GIB = 2.0**30
+from dse.space.parameter_counts import growing_bytes_per_token, parameter_count
 
 REQUESTS = {
     (128, 128): 30_000,
@@ -25,10 +24,7 @@ MAX_BATCH, MIN_BATCH, MAX_TOKENS, MIN_TOKENS = 4096, 64, 32_768, 2_048
 """Bounds of batch and token budget in the heuristic of the benchmark."""
 
 POOL_SHARE = 0.92
-"""Share of free memory that the KV pool takes; the pages say 0.90 or 0.95."""
-
-RESERVED, RESERVED_EP = 2 * GIB, 7 * GIB
-"""Memory of a chip that activations and contexts take, and with attention copied over the dies of experts. [B]"""
+"""Share of the memory that weights leave which the heuristic takes for KV caches; the pages say 0.90 or 0.95."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +58,8 @@ class OfflineBenchmark:
         try:
             return REQUESTS[self.prompt, self.output]
         except KeyError:
-            stated = ", ".join(f"{prompt}/{output}" for prompt, output in REQUESTS)
-            raise DesignError(
-                f"bench: no page states the requests of {self.prompt}/{self.output} tokens; set workload.requests, or use {stated}"
-            ) from None
-
-    @property
-    def weight_bytes(self) -> float:
-        """Weights on one chip, with embedding and head in 16 bits. [B]"""
-        table = self.model.vocab * self.model.hidden * (1 if self.model.tied_embeddings else 2)
-        inner, size = parameter_count(self.model) - table, BYTES_BY_FORMAT[self.weights]
-        if self.ep == 1:
-            return (inner * size + 2 * table) / self.tp
-        experts = _expert_parameters(self.model)
-        return (experts / self.ep + inner - experts) * size + 2 * table
-
-    @property
-    def reserved_memory(self) -> float:
-        """Memory of one chip that neither weights nor the KV pool take. [B]"""
-        kept = RESERVED if self.ep == 1 else RESERVED_EP
-        return max(self.memory - self.weight_bytes - POOL_SHARE * (self.memory - self.weight_bytes - kept), 0.0)
+            lengths, stated = f"{self.prompt}/{self.output}", ", ".join(f"{prompt}/{output}" for prompt, output in REQUESTS)
+            raise DesignError(f"bench.requests: no page states those of {lengths} tokens; set them, or use {stated}") from None
 
     @property
     def batch_and_tokens(self) -> tuple[int, int]:
@@ -98,7 +76,7 @@ class OfflineBenchmark:
         return batch, max(tokens, self.prompt + batch)
 
     def overrides(self, requests: int = 0) -> list[str]:
-        """Overrides of the load and of how it is scheduled: whole prompts, memory for a request's whole life.
+        """Overrides of the load and of how it is scheduled: whole prompts, the engine's policy.
 
         Args:
             requests: that the page states; 0 for those of the lengths.
@@ -112,21 +90,10 @@ class OfflineBenchmark:
             f"workload.prompt={self.prompt}",
             f"workload.output={self.output}",
             "workload.speculation=none",
-            "mapping.serving.policy=inflight",
             f"mapping.serving.max_batch_size={batch * ranks}",
             f"mapping.serving.max_batched_tokens={tokens * ranks}",
-            f"mapping.serving.reserved_memory={self.reserved_memory / 1e9:.4g} GB",
         ]
 
 
 def _round_up(value: float, step: int) -> int:
     return int(-(-value // step) * step)
-
-
-def _expert_parameters(model: Model) -> float:
-    """Weights of routed experts alone: those that a token does not use are all but its top_k."""
-    experts = model.experts
-    if experts is None:
-        return 0.0
-    unused = parameter_count(model) - active_parameter_count(model)
-    return unused * experts.count / (experts.count - experts.top_k)

@@ -58,7 +58,7 @@ FITS: dict[str, tuple[FittedNumber, ...]] = {
         FittedNumber("network_half_size", 17e6, 1e6, 1e8, ("trtllm_v0",), unit="B"),
         FittedNumber("iteration.eager_launch", 37.7e-6, 5e-6, 2e-4, ("trtllm_v1",), unit="s"),
         FittedNumber("moe.row_passes", 12.7, 1.0, 60.0, kind="experts"),
-        FittedNumber("moe.imbalance", 0.95, 0.05, 4.0, kind="experts"),
+        FittedNumber("moe.imbalance", 0.95, 0.05, 4.0, kind="experts, EP"),
     ),
     "gaudi2": VENDOR,
     "gaudi3": VENDOR,
@@ -76,8 +76,8 @@ def rows_of_fit(name: str) -> tuple[MeasuredRow, ...]:
 
 def overrides_of(row: MeasuredRow, numbers: Sequence[FittedNumber], values: Sequence[float]) -> list[str]:
     """Overrides of the stack of a row by fitted numbers."""
-    pairs = zip(numbers, values, strict=True)
-    return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in pairs if number.touches(row)]
+    own = ((number, value) for number, value in zip(numbers, values, strict=True) if number.touches(row))
+    return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in own]
 
 
 def simulate_logs(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> Array:
@@ -121,7 +121,10 @@ def rate_surface(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], v
         steps = np.log(high[place] / centre[place]), np.log(low[place] / centre[place])
         touched = [i for i, row in enumerate(rows) if number.touches(row)]
         own = [rows[i] for i in touched]
-        rises = [simulate_logs(own, numbers, end) - at_centre[touched] if step else 0.0 for end, step in zip((high, low), steps)]
+        rises = [
+            simulate_logs(own, numbers, end) - at_centre[touched] if step else 0.0
+            for end, step in zip((high, low), steps, strict=True)
+        ]
         # a number at its bound has one side only, and no bend
         if not all(steps):
             slope[touched, place] = sum(rises) / sum(steps)

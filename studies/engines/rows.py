@@ -19,7 +19,7 @@ from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.space.model import Model
-from dse.studies.engines.benchmark import GIB, OfflineBenchmark
+from dse.studies.engines.benchmark import OfflineBenchmark
 
 HERE = Path(__file__).resolve().parent
 MEASURED, PUBLISHED = HERE / "measured.csv", HERE / "published.csv"
@@ -30,13 +30,11 @@ ACTIVATIONS = {"nvfp4": "nvfp4", "mxfp4": "mxfp8", "fp8_128x128": "fp8_1x128"}
 NODES = {"h100": "node_nvlink4", "h200": "node_nvlink4", "b200": "node_nvlink5"}
 """Parts of a chip whose experts lie on several dies."""
 
-DRIVER_GIB = {"h100": 79.2, "h200": 139.8, "b200": 178.4}
-"""Memory that the driver of a chip counts [GiB]; of others, that of the data sheet."""
+ENGINES = {"v0.14": "trtllm_v0", "v1.0": "trtllm_v1", "v1.2": "trtllm_v1"}
+"""Inference engine of a version; other rows state none, and have the memory of the chip."""
 
 STACKS = {
-    "v0.14": "trtllm_v0",
-    "v1.0": "trtllm_v1",
-    "v1.2": "trtllm_v1",
+    **ENGINES,
     "gaudi2": "gaudi2",
     "gaudi3": "gaudi3",
     "mi300x": "mi300x_vllm",
@@ -112,8 +110,8 @@ class MeasuredRow:
 
     def _chip(self) -> list[str]:
         chip = [f"chip={self.chip}"]
-        if self.chip in DRIVER_GIB:
-            chip.append(f"chip.hbm.capacity={DRIVER_GIB[self.chip] * GIB / 1e9:.5g} GB")
+        if self.version in ENGINES:
+            chip.append(f"inference_engine={ENGINES[self.version]}")
         if self.ep > 1:
             chip += [f"+part@chip={NODES[self.chip]}", "chip.dies.rows=1", f"chip.dies.cols={self.ep}", f"chip.nodes.size={self.ep}"]
             return [*chip, "mapping.both.tp=1", f"mapping.both.ep={self.ep}", "mapping.both.all_to_all=gather"]
@@ -131,9 +129,9 @@ class MeasuredRow:
         if self.bench == "static":
             lengths = [f"workload.prompt={self.prompt}", f"workload.output={self.output}"]
             return ["workload=static", f"workload.batch=[{self.requests}]", *lengths, "workload.speculation=none"]
-        memory = DRIVER_GIB[self.chip] * GIB if self.chip in DRIVER_GIB else chip_memory(self.chip)
         sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
-        return OfflineBenchmark(*sizes, memory).overrides(self.requests)
+        policy = [] if self.version in ENGINES else ["mapping.serving.policy=inflight"]
+        return [*OfflineBenchmark(*sizes, driver_memory(self.chip)).overrides(self.requests), *policy]
 
 
 @cache
@@ -157,10 +155,11 @@ def model_of(name: str) -> Model:
 
 
 @cache
-def chip_memory(name: str) -> float:
-    """Main memory of a chip by its data sheet. [B]"""
+def driver_memory(name: str) -> float:
+    """Main memory of a chip that its driver offers. [B]"""
     config = compose([f"chip={name}", "workload=static"])
-    return float(build_question(config, find_study_folder(config)).base.chip.hbm.capacity)
+    memory = build_question(config, find_study_folder(config)).base.chip.hbm
+    return float(memory.capacity * (memory.usable_ratio or 1.0))
 
 
 def simulate_row(row: MeasuredRow, stack: Sequence[str]) -> float:
