@@ -67,7 +67,9 @@ def main(words: Sequence[str]) -> None:
     if evaluation.infeasible is not None:
         raise DesignError(str(evaluation.infeasible))
     rate = float(computed_metrics(evaluation.metrics)[row.metric])
-    print(f"{row.metric} {rate:,.4g} {row.unit}" + (f", measured {row.value:,.4g}: {rate / row.value - 1:+.1%}" * (row.value > 0)))
+    print(
+        f"{row.metric} {rate:,.4g} {row.unit}" + (f", measured {row.value:,.4g}: {rate / row.value - 1:+.1%}" * (row.value > 0))
+    )
     if evaluation.rate_band and row.metric == "throughput":
         print(f"band {evaluation.rate_band}")
     print("as dse evaluate " + " ".join(f"'{word}'" if " " in word else word for word in overrides))

@@ -184,7 +184,12 @@ def scores(logs: Array) -> dict[str, float]:
 
 def describe(scored: Mapping[str, float]) -> list[str]:
     """Scores as cells of a table."""
-    return [f"{scored['bias']:+.0%}", f"{scored['median']:.1%}", f"{scored['within']:.0%}", f"{scored['low']:.2f}..{scored['high']:.2f}"]
+    return [
+        f"{scored['bias']:+.0%}",
+        f"{scored['median']:.1%}",
+        f"{scored['within']:.0%}",
+        f"{scored['low']:.2f}..{scored['high']:.2f}",
+    ]
 
 
 def main(names: Sequence[str]) -> None:

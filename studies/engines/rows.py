@@ -73,7 +73,13 @@ class MeasuredRow:
     @property
     def id(self) -> str:
         """Name of the row, of all that tells it from others."""
-        tell = [self.version.replace(" ", "-").replace(",", ""), self.chip, self.model, self.weights, f"{self.prompt}-{self.output}"]
+        tell = [
+            self.version.replace(" ", "-").replace(",", ""),
+            self.chip,
+            self.model,
+            self.weights,
+            f"{self.prompt}-{self.output}",
+        ]
         tell += [f"tp{self.tp}", *([f"ep{self.ep}"] if self.ep > 1 else []), *([f"n{self.requests}"] if self.requests else [])]
         return "-".join([*tell, self.metric])
 
@@ -113,7 +119,12 @@ class MeasuredRow:
         if self.version in ENGINES:
             chip.append(f"inference_engine={ENGINES[self.version]}")
         if self.ep > 1:
-            chip += [f"+part@chip={NODES[self.chip]}", "chip.dies.rows=1", f"chip.dies.cols={self.ep}", f"chip.nodes.size={self.ep}"]
+            chip += [
+                f"+part@chip={NODES[self.chip]}",
+                "chip.dies.rows=1",
+                f"chip.dies.cols={self.ep}",
+                f"chip.nodes.size={self.ep}",
+            ]
             return [*chip, "mapping.both.tp=1", f"mapping.both.ep={self.ep}", "mapping.both.all_to_all=gather"]
         if not self.tp:
             return chip
@@ -190,12 +201,14 @@ def simulate_rows(rows: Iterable[MeasuredRow], *more: str, stack: str = "") -> l
 
 def published_rows() -> list[list[str]]:
     """Rows of `published.csv`, with the overrides of each."""
-    lines = []
+    lines: list[list[str]] = []
     for row in measured_rows():
+        again = sum(line[0].startswith(row.id) for line in lines)
+        name = f"{row.id}-{again + 1}" if again else row.id  # a figure that was published twice
         words = [*row.overrides(), *([f"stack={row.stack}"] if row.stack else [])]
         overrides = " ".join(f"'{word}'" if " " in word else word for word in words)
         lines.append(
-            [row.id, f"{row.place} {row.version}", overrides, "", row.metric, f"{row.value:g}", row.unit, "calibration", ""]
+            [name, f"{row.place} {row.version}", overrides, "", row.metric, f"{row.value:g}", row.unit, "calibration", ""]
         )
     return lines
 
