@@ -230,8 +230,8 @@ def test_sums_have_the_bytes_of_their_format(reduction: str) -> None:
     each = [layout_of(way).phases(way, job, "analytical", detailed=True) for way in (plain, wide)]
     ratio = BYTES_BY_FORMAT[reduction] / BYTES_BY_FORMAT["fp8"]
     for before, after in zip(*each, strict=True):
-        assert after.activity.linked_bytes == pytest.approx(ratio * before.activity.linked_bytes)  # type: ignore[union-attr]
-        assert after.activity.memory_bytes == before.activity.memory_bytes  # type: ignore[union-attr]
+        assert after.activity.linked_bytes == pytest.approx(ratio * before.activity.linked_bytes)
+        assert after.activity.memory_bytes == before.activity.memory_bytes
         for block, other in zip(before.timed, after.timed, strict=True):
             assert [cost.engines for cost in block.costs] == [cost.engines for cost in other.costs]
             if block.block.opener is not None and other.block.opener is not None:
