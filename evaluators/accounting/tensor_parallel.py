@@ -67,11 +67,11 @@ class TensorParallelLayout(Layout):
         """Costs of prefill and decode; the prompts of a case are one iteration."""
         chip, mapping = design.chip, design.mapping
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
+        terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
         held = _held(job, mapping.prefill, mapping.precision)
         parts = (("weights", held.weights), (CACHE, held.kv), (ACTIVATIONS, held.activations))
         memory = (main_memory_contents(chip, parts),)
-        terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
             inputs = job, name, plan, mapping.precision, chip.core.rates

@@ -125,7 +125,7 @@ class RatedMemory(NamedTuple):
 
 
 def power_limited_seconds(chip: Chip, stack: Stack) -> Any:
-    """Time by which the board's power limit lengthens an operation of a product; None without such a term. [s]
+    """Time by which the power limit of a board lengthens an operation; None without such a term. [s]
 
         t = E / P
 
