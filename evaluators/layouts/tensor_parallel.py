@@ -285,7 +285,7 @@ def segment_calls(
     heads: str | None = None,
     terms: StepTerms = NO_TERMS,
 ) -> tuple[KernelCall, ...]:
-    """Calls of a segment's operators on one of `tp` devices, and of what the engine does around expert products and logits."""
+    """Calls of a segment on one of `tp` devices, with what the engine does around experts and logits."""
     calls: list[KernelCall] = []
     for operator in part.operators:
         calls.append(device_call(part, operator, tp, precision, rates, heads, terms))
