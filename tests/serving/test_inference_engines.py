@@ -173,7 +173,16 @@ def test_key_heads_are_divided_or_copied(degree: int) -> None:
 def test_formats_without_kernels_are_refused() -> None:
     words = f"chip=h200 {FEW} {LOAD} inference_engine=vllm_v0 mapping.precision.weights="
     assert outcomes(f"{words}fp8").feasible[0]
-    assert not outcomes(f"{words}mxfp4").feasible[0]
+    with pytest.raises(DesignError, match=r"mapping\.precision\.weights: vllm V0 .* has no kernels for mxfp4; valid: bf16, "):
+        outcomes(f"{words}mxfp4")
+
+
+def test_drafted_tokens_need_an_engine_that_checks_them() -> None:
+    words = "chip=h200 model=deepseek_v3 mapping.both.tp=8 workload.batch=[8] +workload.speculation={tokens:1,acceptance:0.8}"
+    words += " inference_engine=vllm_v1 mapping.inference_engine.speculation="
+    assert outcomes(f"{words}true").columns
+    with pytest.raises(DesignError, match=r"workload\.speculation: vllm V1 .* checks no drafted tokens; remove it"):
+        outcomes(f"{words}false")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
