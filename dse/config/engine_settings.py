@@ -14,6 +14,7 @@ from dse.config.record_parser import parse_value
 from dse.config.renamed_addresses import rename_content
 from dse.config.untrusted_files import MAX_FILE_BYTES
 from dse.space.errors import DesignError
+from dse.space.machines import MACHINES, POOL, POOLED, guess_machine
 
 ENGINE = "inference_engine"
 
@@ -58,15 +59,20 @@ def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, An
 
 
 def _refuse_other_vendor(engine: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Refuse an engine on a chip whose vendor it does not know; a chip that states none may run any."""
-    vendor, vendors = config["chip"].get("vendor"), str(_plain_value(engine.get("vendors", ""))).split()
-    if vendor is None or str(vendor) in vendors:
-        return
+    """Refuse an engine on a chip that is no shared-cache die, or whose vendor it does not know.
+
+    A chip that states no vendor may run any.
+    """
+    chip, advice = config["chip"], f"choose another, or {ENGINE}=none"
+    vendor, vendors = chip.get("vendor"), str(_plain_value(engine.get("vendors", ""))).split()
     name = config["choices"].get(ENGINE, _plain_value(engine.get("name")))
-    raise DesignError(
-        f"{ENGINE}: {name} runs on chips of {', '.join(vendors)}, and {config['choices'].get('chip', 'this chip')} is of "
-        f"{vendor}; choose another, or {ENGINE}=none"
-    )
+    which, machine = config["choices"].get("chip", "this chip"), guess_machine(part for part in chip if chip[part] is not None)
+    if machine not in (POOL, POOLED):
+        raise DesignError(
+            f"{ENGINE}: {name} runs on shared-cache dies, and {which} is {MACHINES[machine].name}; remove {ENGINE}"
+        )
+    if vendor is not None and str(vendor) not in vendors:
+        raise DesignError(f"{ENGINE}: {name} runs on chips of {', '.join(vendors)}, and {which} is of {vendor}; {advice}")
 
 
 def _plain_value(leaf: Any) -> Any:
