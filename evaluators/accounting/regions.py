@@ -401,7 +401,7 @@ def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel,
     weights = model_weight_bytes(job.model, precision) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
-    moved = where(same, 0.0, 1.0)
+    moved = where(same, 0.0, 1.0) * where(job.decode_steps > 0, 1.0, 0.0)
 
     def reshuffled(values: Any) -> KernelCost:
         rectangle, into = _region_rectangle(before, chip), _region_rectangle(after, chip)

@@ -296,9 +296,9 @@ def _iteration_job(
         step_starts=_entry_starts(requests),
         prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
-        output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept_positions(cached)),
-        longest=prompts,
-        sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept_positions(moved)),
+        output_tokens=1.0, decode_tokens=1.0, decode_steps=1.0,
+        cached=per_reach(load.model, lambda reach: reach.kept_positions(cached)), longest=prompts, sequences=1.0,
+        prompt_kept=per_reach(load.model, lambda reach: reach.kept_positions(moved)),
     )  # fmt: skip
 
 
