@@ -10,8 +10,9 @@ T with the remaining past.
 Where the regions of the two phases differ, the wafer changes layout: for every iteration with prompts, weights and
 cached values of these prompts move to the layout of prefill, and return with the new keys and values. Caches of other
 requests stay, so there is room for those that fit beside either phase. The move is charged in both directions for each
-iteration with prompts, which is slower than one change for several iterations, and by the way to prefill slower than
-a static batch, which begins in the layout of prefill. Where the regions are equal nothing moves. Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
+iteration with prompts, which is slower than one change for several iterations. A static batch begins in the layout of
+prefill: by the way there a request that is served alone takes longer. Where the regions are equal nothing moves.
+Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
 """
 
 from collections.abc import Sequence
