@@ -222,6 +222,8 @@ class Evaluation:
             *formats,
             *([("not fitted", self.extrapolation_text)] if self.extrapolation_text else []),
             *self._speculation_facts(),
+            *self._first_token_facts(),
+            *self._residency_facts(),
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
@@ -285,6 +287,27 @@ class Evaluation:
             if most
             else []
         )
+
+    def _first_token_facts(self) -> list[tuple[str, str]]:
+        """Batches whose first tokens come from decode, and batches without decode steps."""
+        cases = [case for case in self.workload.cases if isinstance(case, BatchCase)]
+        facts = []
+        if not all(case.prefill_gives_token for case in cases):
+            facts.append(("first token", "from the first decode step, workload.first_token=decode"))
+        if not all(case.decode_steps for case in cases):
+            facts.append(("decode", "none with 1 output token, which prefill gives: no tpot and no decode_throughput"))
+        return facts
+
+    def _residency_facts(self) -> list[tuple[str, str]]:
+        """Which rule of residency in local memory a served load follows, where there are two."""
+        serving = self.design.mapping.serving
+        if not hasattr(serving, "residency"):
+            return []
+        text = {
+            "fixed": "fixed: local memory is laid out once, for the largest iteration and the caches of a full batch",
+            "by_phase": "by_phase: as in a static batch of the load's requests",
+        }
+        return [("residency", text[serving.residency or "fixed"])]
 
     def _skipped_row_facts(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""

@@ -17,6 +17,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_cas
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.metrics import decode_rate
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
 from dse.evaluators.accounting.multi_die_memory import cache_bytes as caches_of
@@ -222,7 +223,7 @@ class MultiDieLayout(Layout):
 
     def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
         """Decode throughput of one die."""
-        return {"decode_throughput_per_chip": job.output_tokens / phases[1].seconds / self.die_count(design)}
+        return {"decode_throughput_per_chip": decode_rate(job, phases[1].seconds) / self.die_count(design)}
 
     def die_count(self, design: Design) -> int:
         """Number of dies that serve a batch."""
@@ -506,9 +507,11 @@ EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
 
 
 def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps."""
-    first = decode[0].units
-    seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
+    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps, or for one where none runs."""
+    first, runs = decode[0].units, any(step.of.times for step in decode)
+    seconds = [
+        sum((step.of.times if runs else 1.0) * step.units[kind].seconds for step in decode) for kind in range(len(first))
+    ]
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
@@ -619,5 +622,5 @@ def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueByte
 
 def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
-    ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    ends = [(n, prompt + (decoded if phase == "decode" else 0)) for n, prompt, decoded in case.decode_lengths]
     return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))
