@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,9 @@ SIXTEEN = "mapping=sglang mapping.both.tp=1"
 
 def _asked(folder: Path, kind: str, begins: str) -> tuple[PartRow, ...]:
     rows = []
-    for entry, where in table(folder, f"aic_{kind}_attention.csv"):
+    given = ((entry, where, False) for entry, where in table(folder, f"aic_{kind}_attention.csv"))
+    added = ((entry, where, True) for entry, where in table(folder, "extra/attention.csv") if entry["kind"].startswith(kind))
+    for entry, where, grouped in chain(given, added):
         if not entry["source"].startswith(begins):
             continue
         batch, heads, kv_heads, dim, new, past = (
@@ -254,8 +257,24 @@ def _asked(folder: Path, kind: str, begins: str) -> tuple[PartRow, ...]:
         sizes = {"requests": batch, "heads": heads, "kv_heads": kv_heads, "dim": dim, "keys": past + new}
         if kind == "context":
             sizes |= {"m": new, "past": past, "decodes": 0, "cached": 0, "tokens": batch * new, "before": batch * past}
-        rows.append(PartRow({name: float(value) for name, value in sizes.items()}, "", words, float(entry["seconds"]), where))
+        numbers = {name: float(value) for name, value in sizes.items()}
+        rows.append(PartRow(numbers, "", words, float(entry["seconds"]), where, _group(dim, past + new) if grouped else ""))
     return tuple(rows)
+
+
+def _group(dim: int, keys: int) -> str:
+    """Group of an added row: heads of other columns, short caches, or many queries of a KV head.
+
+    >>> _group(64, 512), _group(128, 64), _group(128, 4096)
+    ('heads of 64', 'short caches', 'shared KV heads')
+    """
+    if dim != COMMON_DIM:
+        return f"heads of {dim}"
+    return "short caches" if keys < SHORTEST_GIVEN else "shared KV heads"
+
+
+COMMON_DIM, SHORTEST_GIVEN = 128, 256
+"""Columns of a head, and keys of the shortest cache, among rows of decode steps that are not added."""
 
 
 HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}

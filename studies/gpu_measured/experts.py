@@ -1,5 +1,6 @@
 """Measured layers of experts, and the stack part fitted on them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +47,11 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GroupedGemmConstant
 
 
 def _rows(folder: Path) -> tuple[PartRow, ...]:
-    rows = []
-    for entry, where in table(folder, "aic_moe.csv"):
+    return tuple(_layers(folder, "aic_moe.csv", given=True)) + tuple(_layers(folder, "extra/moe.csv", given=False))
+
+
+def _layers(folder: Path, name: str, *, given: bool) -> Iterator[PartRow]:
+    for entry, where in table(folder, name):
         tokens, count, top_k, ep, tp = (int(entry[name]) for name in ("tokens", "experts", "topk", "ep", "tp"))
         distribution, _, exponent = (
             entry["distribution"].rpartition("_") if "_" in entry["distribution"] else (entry["distribution"], "", "")
@@ -65,5 +69,5 @@ def _rows(folder: Path) -> tuple[PartRow, ...]:
             "hidden": float(entry["hidden"]),
             "inner": float(entry["inter"]) / tp,
         }
-        rows.append(PartRow(sizes, entry["dtype"], words, float(entry["seconds"]), where))
-    return tuple(rows)
+        group = "" if given else f"{entry['hidden']} x {entry['inter']}, {entry['dtype']}"
+        yield PartRow(sizes, entry["dtype"], words, float(entry["seconds"]), where, group)

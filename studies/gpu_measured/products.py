@@ -20,6 +20,9 @@ FORMATS = {
 }
 """Formats of weights and activations by what tables call them, and how a library scales them."""
 
+GROUPS = {"fp8_block": "block fp8, other rows", "bfloat16": "narrow"}
+"""Groups of added products by format: row counts between multiples of a tile, and sides below 1,024."""
+
 RANGES = {
     "start": (5e-6, 0.0, 4e-5),
     "achieved": (0.8, 0.2, 1.0),
@@ -112,18 +115,25 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, sili
     return np.asarray(kernel_time(gemm, constants, silicon).seconds())
 
 
-def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> PartRow:
+def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str, group: str = "") -> PartRow:
     """Measured row of one matrix product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"
-    return PartRow({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source)
+    return PartRow({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source, group)
 
 
 def _aic(folder: Path, device: str) -> tuple[PartRow, ...]:
+    tables = {"aic_gemm.csv": False, "aic_gemm_m_sweep.csv": False, "extra/gemm.csv": True}
     return tuple(
-        row(float(entry["m"]), float(entry["k"]), float(entry["n"]), entry["dtype"], entry["seconds"], where)
-        for name in ("aic_gemm.csv", "aic_gemm_m_sweep.csv")
+        row(
+            *(float(entry[name]) for name in ("m", "k", "n")),
+            entry["dtype"],
+            entry["seconds"],
+            where,
+            GROUPS[entry["dtype"]] if grouped else "",
+        )
+        for name, grouped in tables.items()
         for entry, where in table(folder, name)
         if entry["device"].startswith(device)
     )
