@@ -55,6 +55,9 @@ BETWEEN = {("h100", "moe_all_to_all"): ("h200",), ("h800_ep", "moe_all_to_all"):
 
 FOLDS, SEED = 5, 0
 
+MAX_NUMBERS = 14
+"""Fitted numbers of a part at most; of a group of kernels with a form of its own, at most three."""
+
 RESULTS = Path(__file__).with_name("results.csv")
 """Results of the last fit: errors by stack and kind."""
 
@@ -107,8 +110,10 @@ def main(arguments: list[str]) -> int:
 
 def fit_part(part: FittedPart) -> PartFit:
     """Fitted numbers of a part, without its check rows."""
-    if len(part.names) > 10:
-        raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
+    if len(part.names) > MAX_NUMBERS:
+        raise DesignError(
+            f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; at most {MAX_NUMBERS} are fitted"
+        )
     if part.follows:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind} follows {', '.join(part.follows.values())}: fit that before")
     seconds = np.array([row.seconds for row in part.rows])

@@ -30,17 +30,23 @@ RANGES = {
     "sharpness": (4.0, 1.0, 20.0),
     "tile": (5e-7, 0.0, 1e-5),
     "waves": (0.5, 0.0, 1.0),
+    "join": (2e-6, 0.0, 1e-5),
     "eight.traffic": (0.4, 0.05, 2.0),
     "eight.tensor.start": (9e-6, 0.0, 3e-5),
     "eight.tensor.achieved": (0.7, 0.2, 1.0),
     "eight.block.start": (2e-6, 0.0, 3e-5),
     "eight.block.achieved": (0.6, 0.2, 1.0),
+    "eight.block.padding": (2e-11, 0.0, 1e-9),
 }
 """Start, low and high of what is fitted, SI."""
 
 SPLIT = "libraries of this stack split the inner dimension where that takes less"
 WHOLE = "kernels with scales of blocks do not split the inner dimension"
 FEW = "too few rows to fit it beside the others"
+NO_NARROW = "no row has so few tiles that only a split of the inner dimension helps"
+
+Fixed = dict[str, tuple[Any, str]]
+"""Numbers that are not fitted, with reasons; None for those that a part does not have."""
 
 LLAMA_8B = {
     "qkv_proj": (4096, 6144),
@@ -54,24 +60,27 @@ LLAMA_8B = {
 
 def parts(folder: Path) -> list[FittedPart]:
     """Product parts of each stack that has measurements."""
-    whole = {"splits": (16, SPLIT)}
+    whole: Fixed = {"splits": (16, SPLIT)}
+    common = whole | {"join": (None, NO_NARROW)}
     cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
-    eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
+    eight: Fixed = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
+    eight |= {"eight.block.waves": (1.0, "kernels with scales of blocks have tiles of few sizes, and take whole waves")}
     return [
         _part("trtllm_h100", "h100", _aic(folder, "H100"), "aiconfigurator2025", whole | eight | dict.fromkeys(
             ("tile", "waves"), (0.0, cut)
         )),
-        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", whole),
-        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", whole),
-        _part("vllm_a100", "a100", _operators(folder), "vidur2024", whole),
-        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", whole | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
+        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", common),
+        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", common),
+        _part("vllm_a100", "a100", _operators(folder), "vidur2024", common),
+        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", common | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
         _part("deepgemm_h800", "h800", _deepgemm(folder), "deepgemm2025", {
-            "splits": (1, WHOLE), "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
+            "splits": (1, WHOLE), "join": (None, WHOLE),
+            "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
         }),
     ]  # fmt: skip
 
 
-def _part(stack: str, chip: str, rows: tuple[PartRow, ...], source: str, fixed: dict[str, tuple[float, str]]) -> FittedPart:
+def _part(stack: str, chip: str, rows: tuple[PartRow, ...], source: str, fixed: Fixed) -> FittedPart:
     """A part with fitted numbers and some fixed ones with reasons, with 8-bit products if measured."""
     eight = any(name.startswith("eight") for name in fixed)
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
