@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dse.accuracy.validate import compose_question, simulate_metric
+from dse.evaluators.kernels import library
 from dse.space.errors import DesignError
 from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.studies.gpu_measured import fit
@@ -30,7 +31,9 @@ def shipped(part: FittedPart) -> Any:
 
 
 @pytest.mark.parametrize("kind", fit.KINDS)
-def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path) -> None:
+def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms by themselves: drawn rows lie outside measured ranges too, where answers are limited."""
+    monkeypatch.setattr(library, "extrapolate", lambda form, *_: form)
     for part in parts(kind, tables(tmp_path)):
         constants, silicon = shipped(part), die_of(part.chip)
         for row in part.rows:

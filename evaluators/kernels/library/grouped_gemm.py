@@ -74,6 +74,11 @@ class GroupedGemm(NamedTuple):
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "grouped_gemm"
 
+    @property
+    def gathered(self) -> Any:
+        """Values that are collected from tokens or added up for them, read and written. [-]"""
+        return (self.m + (self.m if self.tokens is None else self.tokens)) * self.far
+
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name; of an elementwise kernel only rows."""
         if isinstance(self.k, int | float) and not self.k:
@@ -101,7 +106,7 @@ class GroupedGemm(NamedTuple):
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
         """Time of operations and of bytes at the peaks of a die. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
-        moved = self.weights + self.m * (self.near * WIDE + self.far * (2 * WIDE))
+        moved = self.weights + (self.m * self.near + self.gathered) * WIDE
         return compute * self.share, moved * self.share / die.bandwidth
 
 
@@ -119,8 +124,7 @@ def kernel_time(attention: GroupedGemm, constants: GroupedGemmConstants, die: Li
         return LibraryKernelTime(0.0, 0.0, 0.0, memory, constants.sharpness, stream, cached)
     reached_share = {"tensor": constants.tensor, "block": constants.block}.get(attention.scaling)
     operation = attention.pace / ((constants.achieved if reached_share is None else reached_share) * die.peak)
-    tokens = attention.m if attention.tokens is None else attention.tokens
-    beside = (attention.m + tokens) * attention.far * WIDE / (constants.traffic * die.bandwidth)
+    beside = attention.gathered * WIDE / (constants.traffic * die.bandwidth)
     start = constants.start
     if attention.scaling == "block":
         start = start + zero_if_absent(constants.group) * attention.held
