@@ -37,6 +37,7 @@ from dse.config.record_parser import RANGES
 from dse.evaluators.evaluation import PHYSICS_VERSION, explain
 from dse.evaluators.kernels.library import LIBRARY
 from dse.report.standalone_pages import build_calibration_page
+from dse.space.aliases import current_choice
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
 from dse.studies.gpu_measured.measured import FittedPart, spread
@@ -299,7 +300,7 @@ def write_sample(fits: list[PartFit]) -> None:
                 row, role = part.rows[i], "check" if checks[i] else "calibration"
                 if not row.words:
                     continue
-                words = f"chip={part.chip} stack={part.stack} {row.words}"
+                words = f"chip={part.chip} stack={current_choice('stack', part.stack)} {row.words}"
                 sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items())
                 name = f"g-{part.kind}-{part.stack}-{i}".replace("_", "-")
                 cells = (
