@@ -102,6 +102,7 @@ class ChipCapacity:
         typed: overrides of the question.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
         stack_basis: which kernels of its software stack were measured; None of a chip without one.
+        kernel_basis: kernels of the best one that no measured row of the stack covers; "" where there are none.
     """
 
     chip: str
@@ -118,6 +119,7 @@ class ChipCapacity:
     typed: tuple[str, ...] = ()
     extrapolated: str = ""
     stack_basis: StackBasis | None = None
+    kernel_basis: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -515,7 +517,12 @@ def _find_best_side(
     if side.best is None:
         return replace(side, why=explain_no_deployment(chip, describe_unloaded_latency(deployments, load, bounds)))
     design = side.best.candidate.design
-    return replace(side, extrapolated=kinds.extrapolation_text(design), stack_basis=kinds.stack_basis(design))
+    return replace(
+        side,
+        extrapolated=kinds.extrapolation_text(design),
+        stack_basis=kinds.stack_basis(design),
+        kernel_basis=kinds.kernel_basis(design),
+    )
 
 
 def _find_fewest_devices(

@@ -11,11 +11,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
-from dse.accuracy.stack_basis import StackBasis, stack_basis
+from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.capacity_bounds import bound_max_rate, compute_rate_bound
 from dse.analysis.published_formats import propose_published_formats
 from dse.config.question import Question
-from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
+from dse.evaluators.evaluation import explain, explain_infeasibility, find_worst_violation
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
@@ -210,6 +210,13 @@ class InstanceKinds:
     def stack_basis(self, design: Design) -> StackBasis | None:
         """Measured and assumed parts of a deployment's software stack; None without a stack."""
         return stack_basis(self.usual.sources, self.names, design, self._load_workload)
+
+    def kernel_basis(self, design: Design) -> str:
+        """Kernels of a deployment's mean iterations that no measured row of the stack covers; empty string if none."""
+        basis = self.stack_basis(design)
+        if basis is None:
+            return ""
+        return describe_unmeasured_kernels(basis, explain(design, self._load_workload.cases[0]).rows)
 
     def find_violated_limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Limit that one instance of each pool violates; empty string if none."""

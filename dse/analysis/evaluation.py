@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
-from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
+from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
 from dse.analysis.published_formats import propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
@@ -24,7 +24,6 @@ from dse.config.record_parser import ConstantSource
 from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
-from dse.evaluators.accounting.kernel_basis import basis_text
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
@@ -156,11 +155,7 @@ class Evaluation:
     @cached_property
     def kernel_basis(self) -> str:
         """Kernels of the first case that no measured row of the stack covers; empty string if none."""
-        basis = self.stack_basis
-        if basis is None:
-            return ""
-        kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
-        return basis_text(kernels, measured=any(part.part in PARTS for part in (*basis.measured, *basis.idle)))
+        return "" if self.stack_basis is None else describe_unmeasured_kernels(self.stack_basis, self.breakdown.rows)
 
     @property
     def _basis_lines(self) -> list[str]:

@@ -12,6 +12,7 @@ from rich.table import Table
 from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
 from dse.analysis.engine_arguments import engine_command_lines
+from dse.analysis.evaluation import BEYOND
 from dse.analysis.load_notes import trace_record, trace_text
 from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
@@ -111,6 +112,7 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
         "note": (explain_too_few_requests(side) or None) if side.best else None,
         "extrapolated": side.extrapolated or None,
         "stack_basis": side.stack_basis.record() if side.stack_basis else None,
+        "kernel_basis": side.kernel_basis,
         "model": side.load.model.name,
         "requests": {
             "count": _best_max_rate(side).count if side.best else len(side.load.requests),
@@ -270,6 +272,7 @@ def _notes_text(side: ChipCapacity) -> str:
         "note": explain_too_few_requests(side),
         "search": _refusals_text(side) if side.refused else "",
         "not fitted": side.extrapolated,
+        BEYOND.removesuffix(": "): side.kernel_basis,
     }
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in notes.items() if text)
 

@@ -376,6 +376,7 @@ SERVED = object_schema(
             text_schema("which constants of the best one's stack were fitted on other chips alone, in words")
         ),
         "stack_basis": nullable_schema(STACK_BASIS),
+        "kernel_basis": text_schema("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "model": text_schema(),
         "requests": object_schema(
             {
