@@ -24,6 +24,7 @@ from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
 from dse.config.override_errors import describe_broken_reference, explain_override_error
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
+from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import USUAL
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
@@ -299,11 +300,12 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     renamed = renamed_words.rename_config_words(spelling.rename_config({**plain, **named}, typed.overrides))
     settled = peaks.convert_peaks_to_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
-    return {
+    composed = {
         **settled,
         "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides),
         "model": _chosen_models({**plain, **named}, words),
     }
+    return with_published_formats(composed, find_study_folder(composed))
 
 
 def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:

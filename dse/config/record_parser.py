@@ -24,9 +24,10 @@ USUAL_CHOICES = {
     "mapping_attention",
     "mapping_collective",
     "stack",
+    "node",
 }
-"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, and its stack; the command
-line reads that (`dse.config.compose`)."""
+"""A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, its stack, and the part that
+puts it into nodes whose dies share out experts; the command line reads that (`dse.config.compose`, `dse.analysis.capacity`)."""
 
 
 ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"), "mapping.stack"

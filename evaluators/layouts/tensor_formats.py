@@ -60,7 +60,7 @@ def _table_format(option: str | None, precision: FormatPlan) -> str:
 
 
 def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
-    """Number format of an operator's weights: those of experts, attention, head, routers, or of all others."""
+    """Number format of an operator's weights, from those of experts, attention, head and all others."""
     if operator.name in HEAD_OPERATORS:
         return head_format(precision)
     if operator.name in ROUTING_OPERATORS:
