@@ -16,7 +16,7 @@ from dse.analysis.capacity_bounds import bound_max_rate, compute_rate_bound
 from dse.analysis.published_formats import propose_published_formats
 from dse.config.question import Question
 from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
-from dse.evaluators.layouts.startable_degrees import start_obstacle
+from dse.evaluators.layouts.startable_degrees import design_obstacle
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
@@ -226,13 +226,9 @@ class InstanceKinds:
         """Why no inference engine starts an instance; empty string if one does, or where the chip has none."""
         if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_POOLED_DIES):
             return ""
-        for phase in PHASE:
-            degrees = [int(leaf_at(design, phase + name)) for name in _split_fields(software_of(design.mapping))]
-            tp, ep = degrees[0], degrees[-1] if len(degrees) > 1 else 1
-            if obstacle := start_obstacle(self.load.model, tp, ep, design.mapping.precision):
-                self.obstacles.setdefault(obstacle)
-                return obstacle
-        return ""
+        if obstacle := design_obstacle(design.mapping, self.load.model):
+            self.obstacles.setdefault(obstacle)
+        return obstacle
 
     @property
     def nearest(self) -> Infeasibility | None:

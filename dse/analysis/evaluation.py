@@ -28,7 +28,7 @@ from dse.evaluators.accounting.kernel_basis import basis_text
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
-from dse.evaluators.layouts.startable_degrees import padding_text, start_obstacle
+from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle, padding_text, plans_of
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.silicon.published import published_facts, remarks
 from dse.space.compatibility import workload_name
@@ -309,15 +309,10 @@ class Evaluation:
         mapping = self.design.mapping
         if software_of(mapping) not in OF_CACHES:
             return []
-        texts: dict[str, None] = {}
-        for phase in ("prefill", "decode"):
-            tp, ep = (int(getattr(getattr(mapping, phase), name, 1)) for name in ("tp", "ep"))
-            for case in self.workload.cases:
-                if isinstance(case, BatchCase | ServingLoad):
-                    padding = padding_text(case.model, tp, ep, mapping.precision)
-                    obstacle = start_obstacle(case.model, tp, ep, mapping.precision)
-                    texts["; ".join(filter(None, (padding, f"engines do not start it: {obstacle}" if obstacle else "")))] = None
-        return [("padding", text) for text in texts if text]
+        models = {case.model: None for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad)}
+        padded = {padding_text(model, *degrees_of(plan), mapping.precision) for model in models for plan in plans_of(mapping)}
+        refused = {f"engines do not start it: {text}" for model in models if (text := design_obstacle(mapping, model))}
+        return [("padding", "; ".join(texts)) for texts in [(*sorted(padded - {""}), *sorted(refused))] if texts]
 
     def _bank_facts(self) -> list[tuple[str, str]]:
         """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""

@@ -8,11 +8,11 @@ padded, and so are columns in blocks of up to `PADDED_BLOCK`. Layouts here pad w
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.space.array_math import ceil_div
 from dse.space.layers import MOE, layers
-from dse.space.mapping import FormatPlan
+from dse.space.mapping import FormatPlan, Mapping
 from dse.space.model import Model
 from dse.space.number_formats import FORMATS
 from dse.space.parameter_counts import shared_expert_width, value_head_dim
@@ -85,6 +85,22 @@ def start_obstacle(model: Model, tp: int, ep: int, precision: FormatPlan) -> str
             share = f"{values:,} values a device, no multiple of the {block} that share a scale in {divided.number_format}"
             return f"{units:,} {divided.name} over TP {degree} are {share}"
     return ""
+
+
+def design_obstacle(mapping: Mapping, model: Model) -> str:
+    """Why no engine starts a model by a mapping of devices or dies with a cache; empty string if one does."""
+    obstacles = (start_obstacle(model, *degrees_of(plan), mapping.precision) for plan in plans_of(mapping))
+    return next(filter(None, obstacles), "")
+
+
+def plans_of(mapping: Mapping) -> tuple[Any, Any]:
+    """Plans of both phases of a mapping."""
+    return mapping.prefill, mapping.decode
+
+
+def degrees_of(plan: Any) -> tuple[int, int]:
+    """Devices of a plan that share layers, and that share out experts; 1 where none do."""
+    return int(plan.tp), int(getattr(plan, "ep", 1))
 
 
 def padding_text(model: Model, tp: int, ep: int, precision: FormatPlan) -> str:
