@@ -110,6 +110,13 @@ def test_devices_and_tiles_have_the_same_activations(name: str, tokens: float) -
     assert tiles < 2 * max(3 * sum(made) + 4 * part.rows * model.hidden for part, made in zip(parts, products, strict=True))
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_papers_count_all_weights_in_one_format(name: str) -> None:
+    model = shipped(name)
+    alike = replace(NARROW, embedding="as_weights", head="as_weights")
+    assert model_weight_bytes(model, alike) == pytest.approx(parameter_count(model) * BYTES_BY_FORMAT["int4_g128"], rel=1e-12)
+
+
 def test_a_model_in_four_bits_is_as_large_as_its_file() -> None:
     """A log of vLLM loads 5.20 GiB of Qwen2.5-7B in int4_g128, whose embedding and head have 16 bits."""
     assert model_weight_bytes(shipped("qwen2_7b"), NARROW) / 2**30 == pytest.approx(5.20, rel=0.01)
