@@ -53,7 +53,7 @@ class TensorParallelPlan:
 
 
 AS_WEIGHTS = "as_weights"
-"""Option of a table of tokens: the format of weights, whatever that is."""
+"""Option of a table of tokens: the format of weights, whatever that is. With the embedding go norms, biases and routers."""
 
 
 def _format(doc: str, tensor: str, *, absent: bool = False, more: tuple[str, ...] = ()) -> Any:

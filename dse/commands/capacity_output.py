@@ -110,6 +110,8 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
         "chip": side.chip,
         "why_not": side.why or None,
         "note": (explain_too_few_requests(side) or None) if side.best else None,
+        "published_formats": side.published or None,
+        "other_variants": side.others or None,
         "extrapolated": side.extrapolated or None,
         "stack_basis": side.stack_basis.record() if side.stack_basis else None,
         "kernel_basis": side.kernel_basis,
@@ -176,7 +178,7 @@ def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> d
     device, user = throughput_and_interactivity(capacity.served, deployment.candidate.devices)
     return {
         "deployment": deployment.candidate.text,
-        "overrides": deployment.candidate.words,
+        "overrides": [*side.variant, *deployment.candidate.words],
         "left_out": find_unread_overrides(deployment.candidate, side.typed),
         "phases": "apart" if deployment.candidate.apart else "together",
         "devices": deployment.candidate.devices,
@@ -218,19 +220,20 @@ def _answer_text(side: ChipCapacity) -> str:
     requests = side.load.requests
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     last = ", while these requests last," if explain_too_few_requests(side) else ""
+    published = f", {side.published}" if side.published else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
         basis += f"rate {escape(band)}\n"
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x "
-        f"{escape(side.chip)}[/], {_best_max_rate(side).count:,} requests"
+        f"{escape(side.chip)}[/]{escape(published)}, {_best_max_rate(side).count:,} requests"
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
         f"[bold]{_level_text(side)}[/]{last} ({format_range(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
         f"{describe_failures_beyond(_next_broken_text(best, side))}"
         f"{_cells_text(side)}\n"
-        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
+        f"as     {escape(' '.join([*side.variant, *best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
     )
 
@@ -271,6 +274,7 @@ def _notes_text(side: ChipCapacity) -> str:
     notes = {
         "note": explain_too_few_requests(side),
         "search": _refusals_text(side) if side.refused else "",
+        "also": side.others,
         "not fitted": side.extrapolated,
         BEYOND.removesuffix(": "): side.kernel_basis,
     }

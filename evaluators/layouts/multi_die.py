@@ -36,7 +36,8 @@ from dse.evaluators.graph.router_operators import with_router_operators
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.attention_requests import RequestsOfReach, no_requests
-from dse.evaluators.layouts.die_segments import as_number, operator_names, segment_on_die, split_at_experts, values_left
+from dse.evaluators.layouts.die_segments import as_number, operator_names, segment_on_die, split_at_experts
+from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.micro_batches import ReplicaStep, ReplicaWork, micro_batch_counts
 from dse.space.array_math import Array, ceil_div, maximum, minimum
 from dse.space.chip import DieGrid
@@ -333,7 +334,7 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
         units.append(LayerUnit(DRAFT, steps, at.guesses, *elsewhere(mtp_layers(model)[1].name)))
     units.append(LayerUnit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
-    left = reduce(maximum, (values_left(part) + 2.0 * part.rows * model.hidden for part in mine))
+    left = reduce(maximum, (as_number(live_values(part, model.hidden, left_out="experts_")) for part in mine))
     return MicroBatchPass(
         turn.times,
         tuple(units),
@@ -440,7 +441,7 @@ def disaggregated_ffn(
     calls += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     calls += [DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else []
     share = die_split.tp * every / at.tokens / ep  # of all that a group asks
-    left = values_left(far) + 2.0 * far.rows * model.hidden
+    left = as_number(live_values(far, model.hidden, left_out="experts_"))
     return DisaggregatedFfn(calls, (block(far, share),), (block(mean, share),), rows, left)
 
 
