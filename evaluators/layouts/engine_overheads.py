@@ -132,7 +132,10 @@ def padded_requests(requests: Any, sizes: tuple[float, ...]) -> Any:
 
 
 def padded_step(step: StepCounts, sizes: tuple[float, ...]) -> StepCounts:
-    """Counts of a step as recorded graphs run it; attention reads and scores only what is there."""
+    """Counts of a step as recorded graphs run it; attention reads and scores only what is there.
+
+    Recurrent layers have a state for each padded request.
+    """
     if not sizes or step.phase != "decode":
         return step
     rows = padded_requests(step.sequences, sizes) * (1 + step.guesses)
