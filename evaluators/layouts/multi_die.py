@@ -271,11 +271,10 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
     parts = {part.name: segment_on_die(context.whole(model, part), die_split.tp) for part in graph}
     rows: Any = 0.0
     gathered = sum(_gathered_bytes(context, turn, die_split)) if die_split.gathers and model.experts is not None else 0.0
-    mean_parts = dict[str, Segment]()
+    mean_parts, across = dict[str, Segment](), dict[str, DisaggregatedFfn]()
     for name in parts if model.experts is not None and die_split.ep > 1 and not die_split.attention else ():
         if name.startswith(MOE):
             parts[name], mean_parts[name], rows = _experts(context, turn, die_split, name)
-    across: dict[str, DisaggregatedFfn] = {}
     for part in graph if die_split.attention else ():
         if part.kind == FEEDING:
             across[part.name] = disaggregated_ffn(context, turn, die_split, part, flop_by_operator)
