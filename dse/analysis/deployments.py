@@ -214,7 +214,10 @@ class InstanceKinds:
         return stack_basis(self.usual.sources, self.names, design, self._load_workload)
 
     def kernel_basis(self, design: Design) -> str:
-        """Kernels of a deployment's mean iterations that no measured row of the stack covers; empty string if none."""
+        """Kernels of a deployment's mean iterations that no measured row covers, as one line.
+
+        Empty string if there are none.
+        """
         basis = self.stack_basis(design)
         if basis is None:
             return ""

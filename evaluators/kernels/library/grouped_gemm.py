@@ -75,7 +75,7 @@ class GroupedGemm(NamedTuple):
         return "grouped_gemm"
 
     @property
-    def gathered(self) -> Any:
+    def routed_values(self) -> Any:
         """Values that are collected from tokens or added up for them, read and written. [-]"""
         return (self.m + (self.m if self.tokens is None else self.tokens)) * self.far
 
@@ -106,7 +106,7 @@ class GroupedGemm(NamedTuple):
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
         """Time of operations and of bytes at the peaks of a die. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
-        moved = self.weights + (self.m * self.near + self.gathered) * WIDE
+        moved = self.weights + (self.m * self.near + self.routed_values) * WIDE
         return compute * self.share, moved * self.share / die.bandwidth
 
 
@@ -124,7 +124,7 @@ def kernel_time(attention: GroupedGemm, constants: GroupedGemmConstants, die: Li
         return LibraryKernelTime(0.0, 0.0, 0.0, memory, constants.sharpness, stream, cached)
     reached_share = {"tensor": constants.tensor, "block": constants.block}.get(attention.scaling)
     operation = attention.pace / ((constants.achieved if reached_share is None else reached_share) * die.peak)
-    beside = attention.gathered * WIDE / (constants.traffic * die.bandwidth)
+    beside = attention.routed_values * WIDE / (constants.traffic * die.bandwidth)
     start = constants.start
     if attention.scaling == "block":
         start = start + zero_if_absent(constants.group) * attention.held
