@@ -25,17 +25,40 @@ PER_DEVICE = ("max_batch_size", "max_batched_tokens")
 """Settings that an engine takes for each of its ranks: those of an instance of many dies stay the mapping's."""
 
 
+CHIP_LEAF = "usable_ratio"
+"""Leaf of main memory that inference engines alone read: designs without one do not have it."""
+
+
 def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
-    """Mapping of a configuration with the defaults of its inference engine; unchanged without one.
+    """Groups of a configuration that its inference engine changes: mapping with one, chip without.
 
     Raises:
-        DesignError: the engine does not run on chips of this vendor.
+        DesignError: the engine does not run on chips of this vendor, or a setting needs an engine.
     """
+    engine = config["mapping"].get(ENGINE)
+    if isinstance(engine, Mapping):
+        _refuse_other_vendor(engine, config)
+        return {"mapping": _with_defaults(config, engine, typed)}
+    address = f"chip.hbm.{CHIP_LEAF}"
+    if any(word.lstrip("+~").partition("=")[0] in (address, f"space.{address}") for word in typed.overrides):
+        raise DesignError(f"{address}: has no effect without an inference engine; set {ENGINE}=NAME, or leave it out")
+    given = config.get("as_given")
+    return {"chip": _without_driver_memory(config["chip"])} | (
+        {"as_given": {**given, "chip": _without_driver_memory(given["chip"])}} if given else {}
+    )
+
+
+def _without_driver_memory(chip: dict[str, Any]) -> dict[str, Any]:
+    """A chip without the ratio of main memory that drivers offer to inference engines."""
+    memory = chip.get("hbm")
+    if not isinstance(memory, Mapping) or CHIP_LEAF not in memory:
+        return chip
+    return {**chip, "hbm": {name: value for name, value in memory.items() if name != CHIP_LEAF}}
+
+
+def _with_defaults(config: Mapping[str, Any], engine: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
+    """Mapping with the defaults of its inference engine, in place of those of the mapping's file."""
     mapping: dict[str, Any] = config["mapping"]
-    engine = mapping.get(ENGINE)
-    if not isinstance(engine, Mapping):
-        return mapping
-    _refuse_other_vendor(engine, config)
     defaults, by_memory = (engine.get(name) or {} for name in (DEFAULTS, DEFAULTS_BY_MEMORY))
     mapping = {**mapping, ENGINE: {key: value for key, value in engine.items() if key not in (DEFAULTS, DEFAULTS_BY_MEMORY)}}
     serving = mapping.get("serving")

@@ -75,7 +75,7 @@ def test_the_steady_state_has_the_pool_of_the_simulation(layout: str) -> None:
 @pytest.mark.parametrize("layout", SERVED)
 def test_an_engine_leaves_less_for_caches_than_all_free_memory(layout: str) -> None:
     ratio = "chip.hbm.usable_ratio=1"
-    without = value(f"{SERVED[layout]} {ratio}", "kv_pool_bytes")
+    without = value(SERVED[layout], "kv_pool_bytes")
     assert value(f"{SERVED[layout]} {ratio} inference_engine=vllm_v1", "kv_pool_bytes") < without
     whole = "mapping.inference_engine.memory_share=1 mapping.inference_engine.context_memory=0B"
     plain = f"{ratio} inference_engine=sglang {whole}"
@@ -104,17 +104,14 @@ def test_batches_keep_the_rule_too(layout: str) -> None:
     words = f"{BATCHES[layout]} inference_engine=vllm_v1"
     limit = memory_limit(words)
     assert {"activations", "inference engine"} <= {name for name, _ in limit.parts}
-    assert (
-        metrics(*words.split())["kv_capacity"] < metrics(*BATCHES[layout].split(), "chip.hbm.usable_ratio=1.2")["kv_capacity"]
-    )
+    assert metrics(*words.split())["kv_capacity"] < metrics(*BATCHES[layout].split(), "chip.hbm.capacity=180GB")["kv_capacity"]
 
 
-def test_without_an_engine_the_memory_that_drivers_offer_changes_nothing() -> None:
+def test_no_engine_is_as_if_there_were_none() -> None:
     for words in (SERVED["devices"], BATCHES["devices"]):
-        plain, other = outcomes(words).columns, outcomes(f"{words} chip.hbm.usable_ratio=0.5").columns
-        assert all(np.array_equal(plain[name], other[name], equal_nan=True) for name in plain)
-        none = outcomes(f"{words} inference_engine=none").columns
+        plain, none = (outcomes(f"{words} {more}").columns for more in ("", "inference_engine=none"))
         assert all(np.array_equal(plain[name], none[name], equal_nan=True) for name in plain)
+        assert asked(*words.split()).base.chip.hbm.usable_ratio is None
 
 
 @pytest.mark.parametrize(
@@ -149,6 +146,7 @@ def test_an_engine_sets_defaults_that_typed_settings_precede(words: str, setting
         ),
         ("chip=h100 inference_engine=vllm_v1 mapping.inference_engine.memory_share=1.5", "memory_share.*1.5"),
         ("chip=h100 inference_engine=none mapping.inference_engine.memory_share=0.5", "memory_share"),
+        ("chip=h100 chip.hbm.usable_ratio=0.9", "chip.hbm.usable_ratio: has no effect without an inference engine"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(words: str, text: str) -> None:
