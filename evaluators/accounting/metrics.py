@@ -22,7 +22,7 @@ class Metric:
         unit: as `space.units` spells it.
         better: "max" or "min".
         definition: one sentence.
-        over: how a workload's cases make one number: mean, max or min.
+        over: how a workload's cases make one number: mean of those that have a value, max or min.
         words: meaning of the values 0, 1 and so on, for verdicts.
         needs: metrics that it is made of; where a case lacks one, it has none. Empty for one that an account works out.
         worth: the value in SI, from the needed metrics by name and from the design; numbers or arrays over designs.

@@ -33,6 +33,7 @@ def fill_outcomes(
         wanted: metrics; None for all.
     """
     total: dict[str, Any] = {}
+    lacking: dict[str, Any] = {}  # share of the cases without a value, as of decode where prefill gives all tokens
     worst: Any = 0.0
     for judged in case_outcomes:
         share = len(judged.rows) / cases
@@ -55,6 +56,9 @@ def fill_outcomes(
             over = METRICS[name].over
             many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
             if over == "mean":
+                if (missing := np.isnan(value)).any():
+                    lacks = share * (missing.mean(axis=0) if many else missing)
+                    lacking[name], value = lacking.get(name, 0.0) + lacks, np.where(missing, 0.0, value)
                 value = value.mean(axis=0) if many else value
                 value = value if share == 1 else value * share
                 total[name] = total[name] + value if name in total else value
@@ -63,10 +67,16 @@ def fill_outcomes(
                 total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
+    for name, lacks in lacking.items():
+        total[name] = total[name] / np.where(lacks < 1 - ROUNDING, 1 - lacks, np.nan)
     for judged in case_outcomes:
         if not judged.priced:  # of all cases together there is only what each has
             total = {name: value for name, value in total.items() if name in judged.metrics}
     _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
+
+
+ROUNDING = 1e-9
+"""Of the share of cases without a value, what sums may leave of one."""
 
 
 @lru_cache(maxsize=64)

@@ -128,7 +128,7 @@ def test_designs_are_answered_alike_alone_and_together(words: tuple[str, ...]) -
 
 
 def test_attention_by_itself_is_attention_in_a_model() -> None:
-    model = ("model=llama3_8b", "workload.batch=[3]", "workload.prompt=700", "workload.output=1", "mapping.both.tp=2")
+    model = ("model=llama3_8b", "workload.batch=[3]", "workload.prompt=700", "workload.output=2", "mapping.both.tp=2")
     question = asked(*STACK, *model)
     rows = [row for row in explain(question.base, question.workload.cases[0]).rows if row.operator == "attention"]
     shape = ("workload=attention", "workload.batch=3", "workload.heads=32", "workload.kv_heads=8", "mapping.both.tp=2")

@@ -150,9 +150,9 @@ def test_decode_priced_stretch_by_stretch_is_the_sum_of_its_steps() -> None:
     case = asked("workload.lengths=lengths.csv", "workload.batch=[4]", "workload.requests=4").workload.cases[0]
     steps = decode_steps(case, "mean")
     by_stretch = sum(times * step.positions for times, step in steps)
-    by_step = sum(n * sum(prompt + token for token in range(1, output + 1)) for n, prompt, output in case.requests)
+    by_step = sum(n * sum(prompt + token for token in range(1, output)) for n, prompt, output in case.requests)
     assert by_stretch == pytest.approx(by_step)
-    assert sum(times * step.tokens for times, step in steps) == case.output_tokens
+    assert sum(times * step.tokens for times, step in steps) == case.decode_tokens == case.output_tokens - case.batch
 
 
 def test_a_limit_is_itemised() -> None:

@@ -120,7 +120,7 @@ def test_no_declared_metric_is_missing() -> None:
 def test_weights_are_read_once_an_iteration() -> None:
     """Of a load whose iterations are known: bytes are weights an iteration and keys and values beside."""
     more = (*SERVING, *ALONE, "mapping.serving.policy=prefill_first")
-    steps = ("workload.batch=[1]", "workload.prompt=200", "workload.output=29")  # the first of 30 tokens comes with prefill
+    steps = ("workload.batch=[1]", "workload.prompt=200", "workload.output=30")
     values, single_metrics = metrics(*more), metrics(*CHIP, "model=qwen3_1b7", *steps)
     load = asked(*more).workload.cases[0]
     span = 30 / values["throughput"] * len(load.requests)

@@ -47,8 +47,8 @@ HYBRIDS = {
 """Overrides that make layers of a small model differ."""
 
 
-def case_of(name: str, batch: int = 2, prompt: int = 3000, output: int = 64) -> BatchCase:
-    words = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", f"workload.output={output}")
+def case_of(name: str, batch: int = 2, prompt: int = 3000, steps: int = 64) -> BatchCase:
+    words = (f"workload.batch=[{batch}]", f"workload.prompt={prompt}", f"workload.output={steps + 1}")
     batch_case: BatchCase = asked("model=qwen3_1b7", *words, *HYBRIDS[name]).workload.cases[0]  # type: ignore[assignment]
     return batch_case
 
@@ -104,7 +104,7 @@ def test_steps_look_as_far_as_each_kind_does() -> None:
     (count, at), *_ = decode_steps(case, "last")
     assert count == 64
     assert [value_at_reach(at.positions, place) for place in (0, 1)] == [2 * 512.0, 2 * 3064.0]
-    chunks = case_of("chunks", batch=1, prompt=512, output=512)
+    chunks = case_of("chunks", batch=1, prompt=512, steps=512)
     ((_, mean),) = decode_steps(chunks, "mean")
     assert value_at_reach(mean.positions, 0) == sum((place % 512) + 1 for place in range(512, 1024)) / 512
 
@@ -160,7 +160,7 @@ def calls(name: str, **lengths: Any) -> dict[str, Any]:
 
 
 def test_an_indexer_reads_a_key_a_position_and_attention_what_it_picks() -> None:
-    found_calls = calls("indexed", batch=3, prompt=5000, output=8)
+    found_calls = calls("indexed", batch=3, prompt=5000, steps=8)
     index, attention = found_calls["attention/index"], found_calls["attention/attention"]
     assert index.fetch == 3 * 5008 * 64 * 2
     assert index.flop == 3 * 5008 * 2 * 8 * 64
@@ -230,7 +230,7 @@ def test_tiles_that_serve_take_longer_for_states_and_indexers_of_more_requests(n
     small = ("chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8", "model.qwen3_1b7.layers=4")
     order = () if name == "indexed" else ("model.qwen3_1b7.order='3 delta, full'",)
     words = ("chip=tile32", *small, "model=qwen3_1b7", *HYBRIDS[name], *order, "workload.speculation=none")
-    batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=1", "workload.decode_context=last")
+    batch = asked(*words, "workload.batch=[4]", "workload.prompt=600", "workload.output=2", "workload.decode_context=last")
     (job,) = arrays_by_case(batch.workload)
     step = layout_of(batch.base).phases(batch.base, job, "analytical")[1].seconds
     served, load = load_of(*words[:-1], "workload=serving", "workload.requests=8", "workload.prompt=600", "workload.output=4")

@@ -138,7 +138,7 @@ KNOWN = [name for name in EVERY if "compressed" not in (FOLDER / f"{name}.yaml")
 @pytest.mark.parametrize("name", KNOWN)
 def test_operations_of_a_model_are_those_of_its_file(name: str) -> None:
     """Of prompts, and of the next token of each; nothing is guessed."""
-    words = (f"workload.batch=[{BATCH}]", f"workload.prompt={PROMPT}", "workload.output=1", "model.max_position=1048576")
+    words = (f"workload.batch=[{BATCH}]", f"workload.prompt={PROMPT}", "workload.output=2", "model.max_position=1048576")
     case = replace(asked("chip=h100", f"model={name}", *words).workload.cases[0], speculation=None)
     written_path = written(name)
     assert counted(case.model, prefill_step(case)) == pytest.approx(

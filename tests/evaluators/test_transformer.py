@@ -49,7 +49,7 @@ def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: st
 
 @pytest.mark.parametrize("name", MODELS)
 def test_decode_reads_what_is_cached_once(name: str) -> None:
-    case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=20").workload.cases[0]
+    case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=21").workload.cases[0]
     (_, step), model = decode_steps(case, "last")[0], case.model
     guesses = case.guesses
     cut = device_blocks(transformer_segments(model, step), segment_order(model, step), 1, BF16, "ring")
