@@ -57,11 +57,13 @@ from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough
 from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, make_slo_bounds
 from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
+from dse.huggingface.quantization import OPTIONAL
 from dse.space.compatibility import case_type_of as kind_of
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
 from dse.space.knobs import Space
 from dse.space.machines import POOL, POOLED, machine_of
+from dse.space.mapping import FormatPlan
 from dse.space.number_formats import FORMATS, FormatRates, formats_of_tensor
 from dse.space.safe_text import count_text
 from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
@@ -352,8 +354,15 @@ def _list_variants(kinds: InstanceKinds, query: CapacityQuery) -> list[tuple[str
     variants += [_format_words(name, rates) for name in query.formats]
     is_named = any(word.startswith("mapping=") for word in query.overrides)
     if kinds.node and kinds.load.model.experts and not is_named and software_of(base.mapping) == SERVED_DEVICES:
-        variants += [(f"+part@chip={kinds.node}", *variant) for variant in variants]
+        node = f"+part@chip={kinds.node}"
+        variants += [(node, *(variant or _same_formats(base.mapping.precision))) for variant in variants]
     return variants
+
+
+def _same_formats(precision: FormatPlan) -> tuple[str, ...]:
+    """Overrides with the formats of a mapping, so that variants by other mappings have no others."""
+    words = {name: word for name, word, _ in iterate_leaves(precision) if name != "combine" and word is not None}
+    return tuple(f"{'++' * (name in OPTIONAL)}mapping.precision.{name}={word}" for name, word in words.items())
 
 
 def _format_words(name: str, rates: FormatRates | None) -> tuple[str, ...]:
