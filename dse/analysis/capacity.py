@@ -58,12 +58,14 @@ from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough
 from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, make_slo_bounds
 from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
+from dse.huggingface.quantization import OPTIONAL
 from dse.space.compatibility import case_type_of as kind_of
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
 from dse.space.knobs import Space
 from dse.space.machines import POOL, POOLED, machine_of
+from dse.space.mapping import FormatPlan
 from dse.space.number_formats import FORMATS, FormatRates, formats_of_tensor
 from dse.space.safe_text import count_text
 from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
@@ -308,19 +310,22 @@ def _uses_trace(words: Sequence[str]) -> bool:
 
 def _search_variants(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
     """The best deployment of a chip: by each format that is asked for, and with experts over dies where models have any."""
+    usual = build_chip_query(chip, query, trust=trust)
     sides: list[ChipCapacity] = []
-    errors: list[DesignError] = []
-    for variant in _list_variants(chip, query, trust):
+    errors: list[tuple[tuple[str, ...], DesignError]] = []
+    for variant in _list_variants(usual[0], query):
+        own = replace(query, overrides=(*query.overrides, *variant))
         try:
-            side = _search_side(chip, replace(query, overrides=(*query.overrides, *variant)), trust)
+            side = _search_side(chip, own, trust, build_chip_query(chip, own, trust=trust) if variant else usual)
         except DesignError as error:
-            errors.append(error)
-            continue
-        sides.append(replace(side, variant=variant))
+            errors.append((variant, error))
+        else:
+            sides.append(replace(side, variant=variant))
     if not sides:
-        raise errors[0]
+        raise errors[0][1]
     best = min(sides, key=lambda side: _served_order(side, query))  # the first of equals
-    others = [_variant_text(side) for side in sides if side is not best and side.variant != best.variant]
+    others = [_variant_text(side) for side in sides if side is not best]
+    others += [f"{_variant_name(variant)}: {error}" for variant, error in errors]
     return replace(best, others="; ".join(others))
 
 
@@ -333,7 +338,7 @@ def _served_order(side: ChipCapacity, query: CapacityQuery) -> tuple[float, floa
 
 def _variant_text(side: ChipCapacity) -> str:
     """What a variant serves that is not the best, in words."""
-    name = " ".join(side.variant) or "devices that share no experts"
+    name = _variant_name(side.variant)
     if side.best is None:
         return f"{name}: {side.why.removeprefix(f'{side.chip}: ')}"
     rate, devices = side.cells * side.best.rate, side.cells * side.devices
@@ -341,23 +346,27 @@ def _variant_text(side: ChipCapacity) -> str:
     return f"{name}: {rate:.4g} {unit} on {count_text(devices, 'device')} by {side.best.candidate.text}"
 
 
-def _list_variants(chip: str, query: CapacityQuery, trust: bool) -> list[tuple[str, ...]]:
+def _variant_name(variant: Sequence[str]) -> str:
+    """Name of a variant: its overrides; the question as it is has none."""
+    return " ".join(variant) or "devices that share no experts"
+
+
+def _list_variants(kinds: InstanceKinds, query: CapacityQuery) -> list[tuple[str, ...]]:
     """Overrides of each variant that is looked at, those of the question as it is first."""
-    words = [f"chip={chip}", *query.overrides]
-    if not any(word.startswith("workload=") for word in words):
-        words.insert(1, "workload=serving")
-    config = compose(words, trust=trust)
-    base = build_question({**config, "space": {}}, find_study_folder(config))
-    variants: list[tuple[str, ...]] = [()]
-    if query.formats:
-        rates = base.base.chip.core.rates if machine_of(base.base.chip) in (POOL, POOLED) else None
-        variants = [_format_words(name, rates) for name in query.formats]
-    node, cases = config["chip"].get("node"), base.workload.cases
-    shares_experts = any(isinstance(case, ServingLoad) and case.model.experts is not None for case in cases)
-    named = any(word.startswith("mapping=") for word in query.overrides)
-    if node and shares_experts and not named and software_of(base.base.mapping) == SERVED_DEVICES:
-        variants += [(f"+part@chip={node}", *variant) for variant in variants]
+    base, variants = kinds.usual.base, [()] if not query.formats else list[tuple[str, ...]]()
+    rates = base.chip.core.rates if machine_of(base.chip) in (POOL, POOLED) else None
+    variants += [_format_words(name, rates) for name in query.formats]
+    is_named = any(word.startswith("mapping=") for word in query.overrides)
+    if kinds.node and kinds.load.model.experts and not is_named and software_of(base.mapping) == SERVED_DEVICES:
+        node = f"+part@chip={kinds.node}"
+        variants += [(node, *(variant or _same_formats(base.mapping.precision))) for variant in variants]
     return variants
+
+
+def _same_formats(precision: FormatPlan) -> tuple[str, ...]:
+    """Overrides with the formats of a mapping, so that variants by other mappings have no others."""
+    words = {name: word for name, word, _ in iterate_leaves(precision) if name != "combine" and word is not None}
+    return tuple(f"{'++' * (name in OPTIONAL)}mapping.precision.{name}={word}" for name, word in words.items())
 
 
 def _format_words(name: str, rates: FormatRates | None) -> tuple[str, ...]:
@@ -366,8 +375,8 @@ def _format_words(name: str, rates: FormatRates | None) -> tuple[str, ...]:
     return f"mapping.precision.weights={name}", f"mapping.precision.activations={activations}"
 
 
-def _search_side(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
-    kinds, bounds, knobs = usual = build_chip_query(chip, query, trust=trust)
+def _search_side(chip: str, query: CapacityQuery, trust: bool, usual: tuple[InstanceKinds, SloBounds, Space]) -> ChipCapacity:
+    kinds, bounds, knobs = usual
     if kinds.by_chip:
         return _in_cells(chip, query, trust, 1, usual)
     if _uses_trace(query.overrides):
@@ -528,7 +537,8 @@ def build_chip_query(
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
     routing = list_routings(usual.base, load, query.overrides)
     kinds = InstanceKinds(
-        usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"]
+        usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"],
+        node=config["chip"].get("node"),
     )  # fmt: skip
     return kinds, bounds, knobs
 

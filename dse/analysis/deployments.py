@@ -171,6 +171,7 @@ class InstanceKinds:
         counts: Mapping[str, int] | None = None,
         routings: tuple[str, ...] = (),
         models: Mapping[str, Any] | None = None,
+        node: str | None = None,
     ) -> None:
         """Of a question without knobs, and what is served.
 
@@ -181,7 +182,9 @@ class InstanceKinds:
             counts: of instances that somebody says, by address; none where they follow from the devices.
             routings: that are looked through; none where it stays as it is.
             models: entries of the configuration, of which those of files say in which formats models are published.
+            node: part that puts the chip into nodes whose dies share out experts; None if the chip names none.
         """
+        self.node = node
         self.routings, self.models = routings, models or {}
         self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasibility | None]] = {}

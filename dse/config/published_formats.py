@@ -42,10 +42,11 @@ def with_published_formats(config: dict[str, Any], folder: Path) -> dict[str, An
     rest = {name: value for name, value in settings.items() if name != FLAG}
     own, formats = _group(rest, "precision"), common_formats(config.get("model"))
     runs_models = bool(workload) and case_type_of(workload) in (BatchCase, ServingLoad)
+    own = own if {str(own.get(name)) for name in ("weights", "activations")} <= {*FORMATS} else {}
     if settings[FLAG] is not True or not (formats and runs_models and own) or config.get("precision"):
         return {**config, "mapping": rest}
     rates = _group(_group(_group(config, "chip"), "core"), "rates")
-    served = _without_given(_with_activations(formats, rates), _given_formats(config, folder))
+    served = _without_given(_with_activations(_all_weights(formats, own), rates), _given_formats(config, folder))
     return {**config, "mapping": {**rest, "precision": {**own, **served}}}
 
 
@@ -83,6 +84,12 @@ def activation_format(weights: str, rates: FormatRates | None) -> str | None:
     fit = formats_of_tensor("activations")
     alike = (name for name in fit if (FORMATS[name].engine, FORMATS[name].block) == (number_format.engine, number_format.block))
     return weights if weights in fit else next(alike, None)
+
+
+def _all_weights(formats: Mapping[str, str], own: Mapping[str, Any]) -> dict[str, str]:
+    """Published formats with those of 16 bits that a file leaves out beside formats of experts, or of caches, alone."""
+    narrow = {name for name in ("weights", "activations") if FORMATS[str(own[name])].bits < FORMATS[WIDE].bits}
+    return {**({} if "weights" in formats else dict.fromkeys(sorted(narrow), WIDE)), **formats}
 
 
 def _with_activations(formats: Mapping[str, str], rates: Mapping[str, Any]) -> dict[str, str]:

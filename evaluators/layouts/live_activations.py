@@ -1,4 +1,6 @@
-"""Activations that are alive at once while a segment runs: one rule for main memories of devices, tiles and dies.
+"""Activations that are alive at once while a segment runs, in main memory of any layout.
+
+One rule for devices, tiles and dies.
 
 A value is alive from the operator that makes it to the last one that needs it, and the residual stream throughout. The most is
 where an operator leaves its results beside all that is needed then or later.

@@ -39,6 +39,7 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
     single_die = ("chip.dies.rows=1", "chip.dies.cols=1", "mapping.prefill.microbatches=1")
     dies = metrics(*SMALL, *model, *split(), *single_die)
     bytes_ = [f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv")]
+    bytes_ += [f"+mapping.precision.{name}=as_weights" for name in ("embedding", "head")]
     alone = ("chip=tile_gh200", "chip.clock=1.9 GHz", "chip.die.max_power_density=1.5 W/mm2", *SMALL[3:])
     chip = metrics(*alone, *model, *bytes_)
     for name in ("ttft", "tpot", "throughput", "hbm_bytes", "sram_used", "mfu"):

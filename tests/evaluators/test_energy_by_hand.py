@@ -51,7 +51,8 @@ def done(*words: str) -> dict[str, float]:
 
 
 def formats(word: str) -> tuple[str, ...]:
-    return tuple(f"mapping.precision.{tensor}={word}" for tensor in ("weights", "activations", "kv"))
+    tables = tuple(f"++mapping.precision.{tensor}=as_weights" for tensor in ("embedding", "head"))
+    return (*(f"mapping.precision.{tensor}={word}" for tensor in ("weights", "activations", "kv")), *tables)
 
 
 SMALL = ("workload.batch=[1]", "workload.sequence=[256]")

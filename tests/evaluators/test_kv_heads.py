@@ -40,8 +40,12 @@ def test_fewer_heads_are_a_model_that_has_only_those(each: int, over: int, group
     """Each device has `each` whole heads, and `over` of them are left over."""
     kv_heads, heads = each * tp + min(over, tp - 1), group * each * tp * (each * tp + min(over, tp - 1))
     few, more = (found(word, tp, heads=heads, kv_heads=kv_heads) for word in ("round_down", "round_up"))
-    assert few == pytest.approx(found("round_down", tp, heads=heads, kv_heads=each * tp), rel=1e-12)
-    assert more == pytest.approx(found("round_up", tp, heads=heads, kv_heads=(each + (over > 0)) * tp), rel=1e-12)
+    fewer = found("round_down", tp, heads=heads, kv_heads=each * tp)
+    rounded = found("round_up", tp, heads=heads, kv_heads=(each + (over > 0)) * tp)
+    memory = METRICS.index("hbm_used")  # activations hold keys of heads that are dropped
+    for answer, other in ((few, fewer), (more, rounded)):
+        assert answer.pop(memory) == pytest.approx(other.pop(memory), rel=1e-3)
+        assert answer == pytest.approx(other, rel=1e-12)
     assert all(value <= other for value, other in zip(few, more, strict=True))
 
 
