@@ -55,6 +55,9 @@ OF_PART = "part."
 BEYOND = "beyond measured rows: "
 """What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
 
+PLAN_LABELS = {"inference_engine": "served by"}
+"""Names of parts of a mapping in an answer, where they are too long."""
+
 CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
 
@@ -468,7 +471,7 @@ def _plan_facts(design: Design) -> list[tuple[str, str]]:
         text = value if isinstance(value, str) else format_quantity(float(value), spec.metadata["unit"] or "1")
         group = ("formats" if head == "precision" else head) if rest else "kernels"
         fields.setdefault(group, []).append(f"{rest or head} {text}")
-    texts = {name: ", ".join(parts) for name, parts in fields.items()}
+    texts = {PLAN_LABELS.get(name, name): ", ".join(parts) for name, parts in fields.items()}
     if "prefill" in texts and texts["prefill"] == texts.get("decode"):
         texts = {"both phases" if name == "prefill" else name: text for name, text in texts.items() if name != "decode"}
     return list(texts.items())

@@ -308,7 +308,7 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     settled = peaks.convert_peaks_to_core_rates(renamed, typed.overrides)
     settled |= _as_given(settled, typed)
     settled["model"] = _chosen_models({**plain, **named}, words)
-    settled["mapping"] = settle_engine(settled, typed)
+    settled |= settle_engine(settled, typed)
     return {**settled, "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides)}
 
 

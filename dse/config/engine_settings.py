@@ -14,6 +14,7 @@ from dse.config.record_parser import parse_value
 from dse.config.renamed_addresses import rename_content
 from dse.config.untrusted_files import MAX_FILE_BYTES
 from dse.space.errors import DesignError
+from dse.space.machines import MACHINES, POOL, POOLED, guess_machine
 
 ENGINE = "inference_engine"
 
@@ -24,17 +25,40 @@ PER_DEVICE = ("max_batch_size", "max_batched_tokens")
 """Settings that an engine takes for each of its ranks: those of an instance of many dies stay the mapping's."""
 
 
+CHIP_LEAF = "usable_ratio"
+"""Leaf of main memory that inference engines alone read: designs without one do not have it."""
+
+
 def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
-    """Mapping of a configuration with the defaults of its inference engine; unchanged without one.
+    """Groups of a configuration that its inference engine changes: mapping with one, chip without.
 
     Raises:
-        DesignError: the engine does not run on chips of this vendor.
+        DesignError: the engine does not run on chips of this vendor, or a setting needs an engine.
     """
+    engine = config["mapping"].get(ENGINE)
+    if isinstance(engine, Mapping):
+        _refuse_other_vendor(engine, config)
+        return {"mapping": _with_defaults(config, engine, typed)}
+    address = f"chip.hbm.{CHIP_LEAF}"
+    if any(word.lstrip("+~").partition("=")[0] in (address, f"space.{address}") for word in typed.overrides):
+        raise DesignError(f"{address}: has no effect without an inference engine; set {ENGINE}=NAME, or leave it out")
+    given = config.get("as_given")
+    return {"chip": _without_driver_memory(config["chip"])} | (
+        {"as_given": {**given, "chip": _without_driver_memory(given["chip"])}} if given else {}
+    )
+
+
+def _without_driver_memory(chip: dict[str, Any]) -> dict[str, Any]:
+    """A chip without the ratio of main memory that drivers offer to inference engines."""
+    memory = chip.get("hbm")
+    if not isinstance(memory, Mapping) or CHIP_LEAF not in memory:
+        return chip
+    return {**chip, "hbm": {name: value for name, value in memory.items() if name != CHIP_LEAF}}
+
+
+def _with_defaults(config: Mapping[str, Any], engine: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
+    """Mapping with the defaults of its inference engine, in place of those of the mapping's file."""
     mapping: dict[str, Any] = config["mapping"]
-    engine = mapping.get(ENGINE)
-    if not isinstance(engine, Mapping):
-        return mapping
-    _refuse_other_vendor(engine, config)
     defaults, by_memory = (engine.get(name) or {} for name in (DEFAULTS, DEFAULTS_BY_MEMORY))
     mapping = {**mapping, ENGINE: {key: value for key, value in engine.items() if key not in (DEFAULTS, DEFAULTS_BY_MEMORY)}}
     serving = mapping.get("serving")
@@ -58,15 +82,20 @@ def settle_engine(config: Mapping[str, Any], typed: CommandLine) -> dict[str, An
 
 
 def _refuse_other_vendor(engine: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Refuse an engine on a chip whose vendor it does not know; a chip that states none may run any."""
-    vendor, vendors = config["chip"].get("vendor"), str(_plain_value(engine.get("vendors", ""))).split()
-    if vendor is None or str(vendor) in vendors:
-        return
+    """Refuse an engine on a chip that is no shared-cache die, or whose vendor it does not know.
+
+    A chip that states no vendor may run any.
+    """
+    chip, advice = config["chip"], f"choose another, or {ENGINE}=none"
+    vendor, vendors = chip.get("vendor"), str(_plain_value(engine.get("vendors", ""))).split()
     name = config["choices"].get(ENGINE, _plain_value(engine.get("name")))
-    raise DesignError(
-        f"{ENGINE}: {name} runs on chips of {', '.join(vendors)}, and {config['choices'].get('chip', 'this chip')} is of "
-        f"{vendor}; choose another, or {ENGINE}=none"
-    )
+    which, machine = config["choices"].get("chip", "this chip"), guess_machine(part for part in chip if chip[part] is not None)
+    if machine not in (POOL, POOLED):
+        raise DesignError(
+            f"{ENGINE}: {name} runs on shared-cache dies, and {which} is {MACHINES[machine].name}; remove {ENGINE}"
+        )
+    if vendor is not None and str(vendor) not in vendors:
+        raise DesignError(f"{ENGINE}: {name} runs on chips of {', '.join(vendors)}, and {which} is of {vendor}; {advice}")
 
 
 def _plain_value(leaf: Any) -> Any:

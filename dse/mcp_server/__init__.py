@@ -68,7 +68,8 @@ TOOLS = {
     "list": McpTool(
         "Studies and presets",
         "Lists the studies that can be run and those that ran in this folder, with their questions and states. A second text "
-        "lists what can be chosen: chips, models, mappings, workloads, stacks, spaces, samplers, fidelities and metrics.",
+        "lists what can be chosen: chips, models, mappings, workloads, stacks, inference engines, spaces, samplers, fidelities "
+        "and metrics.",
         object_schema({}),
         "list",
     ),

@@ -15,7 +15,7 @@ from dse.mcp_server import check_arguments
 from dse.space.errors import DesignError
 from dse.terminal.progress import ProgressCallback
 
-GROUPS = ("chip", "model", "mapping", "workload", "stack", "part", "space", "search", "verify", "workers")
+GROUPS = ("chip", "model", "mapping", "workload", "stack", "inference_engine", "part", "space", "search", "verify", "workers")
 """Groups of options that overrides choose from."""
 
 PLACES = ("store", "run_dir")

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS
 from dse.space.array_math import maximum, minimum, where
 from dse.space.chip import Chip
+from dse.space.errors import DesignError
 from dse.space.inference_engine import InferenceEngine
 from dse.space.layers import layers
 from dse.space.limits import Limit, divides_limit
 from dse.space.main_memory import main_memory
-from dse.space.mapping import Mapping
+from dse.space.mapping import FormatPlan, Mapping
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
 
@@ -119,22 +120,39 @@ def attention_heads(model: Model) -> tuple[tuple[int, int], ...]:
 
 
 def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limit]:
-    """Limits of an inference engine: degrees that divide heads, formats of weights, and drafted tokens.
+    """Limits of an inference engine on degrees of tensor parallelism; none without an engine.
 
     Query heads are divided evenly. Key heads are divided evenly, or each is on as many devices.
+
+    Raises:
+        DesignError: a format of weights or drafted tokens that the engine does not support.
     """
     engine: InferenceEngine | None = mapping.inference_engine
     if engine is None:
         return []
+    _refuse_unsupported(engine, mapping.precision, guesses)
     limits = []
     for phase in ("prefill", "decode"):
         address, tp = f"mapping.{phase}.tp", getattr(mapping, phase).tp
         for heads, kv_heads in attention_heads(model):
             limits.append(divides_limit(address, tp, heads))
             limits.append(divides_limit(address, minimum(tp, kv_heads), maximum(tp, kv_heads)))
+    return limits
+
+
+def _refuse_unsupported(engine: InferenceEngine, precision: FormatPlan, guesses: int) -> None:
+    """Refuse formats of weights for which an inference engine has no kernels, and drafted tokens that it cannot check.
+
+    Raises:
+        DesignError: naming the setting, and what the engine has.
+    """
     formats = engine.weight_formats.split()
     for name in ("weights", "attention", "experts"):
-        stored = getattr(mapping.precision, name)
-        limits.append(Limit(f"mapping.precision.{name}", 1.0 + (stored is not None and stored not in formats), 1.0, "layout"))
-    limits.append(Limit("workload.speculation", 1.0 + (guesses > 0 and not engine.speculation), 1.0, "layout"))
-    return limits
+        stored = getattr(precision, name)
+        if stored is not None and stored not in formats:
+            raise DesignError(
+                f"mapping.precision.{name}: {engine.name} {engine.version} has no kernels for {stored}; valid: "
+                f"{', '.join(sorted(formats))}"
+            )
+    if guesses and not engine.speculation:
+        raise DesignError(f"workload.speculation: {engine.name} {engine.version} checks no drafted tokens; remove it")

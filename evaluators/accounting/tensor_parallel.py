@@ -160,7 +160,8 @@ class TensorParallelLayout(Layout):
                 where_ = "both" if len(trees) > 1 else trees[0]
                 return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
         powers = [1 << power for power in range(MAX_TP.bit_length())]
-        for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" else powers:
+        most = max(divisible_units(job.model) for job in arrays)
+        for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" and worst.have >= most else powers:
             if keeps({f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}):
                 return f"use TP {tp}: mapping.both.tp={tp}"
         return f"no TP up to {MAX_TP} fits"
