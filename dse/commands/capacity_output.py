@@ -222,13 +222,10 @@ def _answer_text(side: ChipCapacity) -> str:
     last = ", while these requests last," if explain_too_few_requests(side) else ""
     published = f", {side.published}" if side.published else ""
     engine = best.candidate.design.mapping.inference_engine
-    basis = f"{escape(side.stack_basis.text)}
-" if side.stack_basis else ""
+    basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
-        basis += f"rate {escape(band)}
-"
-    basis += f"served by {escape(f'{engine.name} {engine.version}')}
-" if engine is not None else ""
+        basis += f"rate {escape(band)}\n"
+    basis += f"served by {escape(f'{engine.name} {engine.version}')}\n" if engine is not None else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x "
         f"{escape(side.chip)}[/]{escape(published)}, {_best_max_rate(side).count:,} requests"
