@@ -121,7 +121,8 @@ class _Region(CallWorker):
         operators = [self.operators[name] for name in call.operators]
         first = operators[0]
         assert isinstance(first, MatMulOp)
-        self._is_wide(call, "weights", sum(self._used(operator.name) for operator in operators))
+        packed = [operator.name for operator in operators if operator.name not in ROUTING_OPERATORS]  # which keep 16 bits
+        self._is_wide(call, "weights", sum(self._used(name) for name in packed))
         weights = self._side_by_side(operators, call)
         side = self.side(call)
         if weights.ndim == 3:
