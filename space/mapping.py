@@ -53,7 +53,7 @@ class TensorParallelPlan:
 
 
 AS_WEIGHTS = "as_weights"
-"""Option of a table of tokens: the format of weights, whatever that is."""
+"""Option of a table of tokens: the format of weights, whatever that is. With the embedding go norms, biases and routers."""
 
 
 def _format(doc: str, tensor: str, *, absent: bool = False, more: tuple[str, ...] = ()) -> Any:
@@ -591,6 +591,13 @@ each request, as long as the longest one ([zhu2025] section 4.2).
 """
 
 
+RESIDENCIES = ("fixed", "by_phase")
+"""What stays in the local memories of served pipelines: one set for all iterations, laid out for the largest one and for the
+caches of a full batch; or, as in a static batch, caches of as many requests as the load has, and of iterations without prompts
+the weights for which they have room.
+"""
+
+
 @record_class
 class PipelineServingPlan:
     """Serving settings of pipelines on a mesh of tiles."""
@@ -612,6 +619,12 @@ class PipelineServingPlan:
         "where KV caches that local memory cannot hold are stored: pages of HBM or a ring of buffers",
         OVERFLOW,
         former="overflow",
+    )
+    residency: Any = option_field(
+        "local memory of cores that do both phases: fixed for the largest iteration and a full batch, or by_phase as in a "
+        "static batch; fixed if absent",
+        RESIDENCIES,
+        absent=True,
     )
     prefix_cache_share: Number = quantity_field(
         "1", "share of HBM beside weights that keeps prefixes for reuse", high=0.95, former="prefix"

@@ -194,7 +194,7 @@ def norms_before_feeding(model: Model) -> int:
 
 
 def head_bias_values(model: Model) -> int:
-    """Biases of a head."""
+    """Number of biases of a model's head."""
     return model.head_bias * model.vocab
 
 

@@ -7,7 +7,7 @@ leaves, and its place stays empty until the batch ends. A serving load is a stre
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from dse.space.requests import Requests
 DECODE_CONTEXTS = ("mean", "last")
 """Context at which a decode phase is evaluated: the mean context of each segment between two requests' ends, which is exact
 if time is linear in the context; or the last token of each segment, as a worst case.
+"""
+
+FIRST_TOKENS = ("prefill", "decode")
+"""Phase that the first output token of a static batch comes from: prefill, whose last position gives it, as engines run and as
+serving loads count; or the first decode step, as papers do that divide all output tokens by the time of decode.
 """
 
 
@@ -52,12 +57,14 @@ class BatchCase:
         model: the model that is served.
         requests: (how many, prompt tokens, output tokens), grouped by equal lengths.
         speculation: what is guessed in decode; None for nothing.
+        first_token: phase that the first output token comes from, of `FIRST_TOKENS`.
     """
 
     label: str
     model: Model
     requests: tuple[tuple[int, int, int], ...]
     speculation: Speculation | None = None
+    first_token: str = FIRST_TOKENS[0]
 
     @property
     def subject(self) -> Model:
@@ -67,7 +74,22 @@ class BatchCase:
     @property
     def content(self) -> str:
         """Text that identifies the case, without its label, for content keys."""
-        return f"{fingerprint(self.model)} {self.requests!r}" + (f" {self.speculation!r}" if self.speculation else "")
+        guessed = f" {self.speculation!r}" if self.speculation else ""
+        return f"{fingerprint(self.model)} {self.requests!r}{guessed}{' first token of prefill' * self.prefill_gives_token}"
+
+    @property
+    def prefill_gives_token(self) -> bool:
+        """Whether prefill gives the first output token of each request, so that decode takes one step less."""
+        return self.first_token == "prefill"
+
+    @property
+    def decode_lengths(self) -> tuple[tuple[int, int, int], ...]:
+        """The requests as (how many, prompt tokens, tokens that decode steps give).
+
+        >>> [BatchCase("", None, ((4, 100, 10),), first_token=phase).decode_lengths for phase in FIRST_TOKENS]
+        [((4, 100, 9),), ((4, 100, 10),)]
+        """
+        return tuple((n, prompt, output - self.prefill_gives_token) for n, prompt, output in self.requests)
 
     @property
     def guesses(self) -> int:
@@ -95,14 +117,19 @@ class BatchCase:
         return sum(n * output for n, _, output in self.requests)
 
     @property
+    def decode_tokens(self) -> int:
+        """Output tokens of all requests that decode steps give: all but those of prefill."""
+        return sum(n * decoded for n, _, decoded in self.decode_lengths)
+
+    @property
     def longest(self) -> int:
         """Prompt and output tokens of the longest request. [token]"""
         return max(prompt + output for _, prompt, output in self.requests)
 
     @property
     def decode_steps(self) -> int:
-        """Decode steps until the last request has its last token."""
-        return max(output for _, _, output in self.requests)
+        """Decode steps of one token until the last request has its last token; 0 where prefill gives all."""
+        return max(decoded for _, _, decoded in self.decode_lengths)
 
 
 PRODUCT_KINDS = ("gemm", "gemv")
@@ -556,17 +583,38 @@ def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase
     return {model: tuple(cases) for model, cases in cases_of_model.items()}
 
 
-def decode_segments(case: BatchCase) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
-    """Segments of a decode phase between the ends of requests.
+class DecodeSegment(NamedTuple):
+    """Decode steps between the ends of two requests, in which the same requests are active.
 
-    Returns:
-        For each stretch (first step, last step + 1, ((requests, prompt), ...) still active), steps counted from 0.
+    Attributes:
+        start, end: first step, and last step + 1, counted from 0.
+        active: (requests, prompt) of those that have tokens to come.
+        tokens: that each of them has in it; 0 where a batch has no decode, whose one segment never runs.
     """
-    ends = sorted({output for _, _, output in case.requests})
-    starts = [0, *ends[:-1]]
+
+    start: int
+    end: int
+    active: tuple[tuple[int, int], ...]
+    tokens: int
+
+
+def decode_segments(case: BatchCase) -> list[DecodeSegment]:
+    """Segments of a decode phase between the ends of requests, at least one.
+
+    A batch without decode steps has its first step, which runs no time: layouts and memories of decode are judged by it.
+
+    >>> [segment.tokens for segment in decode_segments(BatchCase("", None, ((1, 9, 3), (2, 9, 1), (2, 9, 8))))]
+    [2, 5]
+    >>> decode_segments(BatchCase("", None, ((1, 9, 1),)))
+    [DecodeSegment(start=0, end=1, active=((1, 9),), tokens=0)]
+    """
+    lengths = case.decode_lengths
+    ends = sorted({decoded for _, _, decoded in lengths} - {0})
+    if not ends:
+        return [DecodeSegment(0, 1, tuple((n, prompt) for n, prompt, _ in lengths), 0)]
     return [
-        (start, end, tuple((n, prompt) for n, prompt, output in case.requests if output >= end))
-        for start, end in zip(starts, ends, strict=True)
+        DecodeSegment(start, end, tuple((n, prompt) for n, prompt, decoded in lengths if decoded >= end), end - start)
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
     ]
 
 

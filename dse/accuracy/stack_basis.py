@@ -20,6 +20,8 @@ from dse.config.unread_stack_leaves import (
     attention_library_part,
     find_unread_stack_leaves,
 )
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.kernel_basis import basis_text
 from dse.space.design import Design
 from dse.space.software import software_of
 from dse.space.stack import StackAccuracy
@@ -102,6 +104,19 @@ class StackBasis:
             return ""
         low, high = (format_quantity(rate * share, unit) for share in (self.accuracy.low, self.accuracy.high))
         return f"{low} to {high} ({self.accuracy.text})"
+
+
+def describe_unmeasured_kernels(basis: StackBasis | None, rows: Iterable[BreakdownRow]) -> str:
+    """Kernels of a breakdown that no measured row of the stack covers, as one line; empty string if none.
+
+    Args:
+        basis: of the stack of the design that the breakdown is of; None without a stack.
+        rows: of the breakdown.
+    """
+    if basis is None:
+        return ""
+    measured = any(part.part in PARTS for part in (*basis.measured, *basis.idle))
+    return basis_text(((row.operator, row.basis) for row in rows), measured=measured)
 
 
 def stack_basis(

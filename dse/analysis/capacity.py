@@ -42,8 +42,10 @@ from dse.analysis.deployments import (
     has_only_routing,
     list_routings,
 )
+from dse.analysis.published_formats import describe_published_formats
 from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, find_study_folder
+from dse.config.published_formats import WIDE, activation_format
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value as number
 from dse.config.renamed_addresses import rename_typed
@@ -61,13 +63,15 @@ from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
 from dse.space.knobs import Space
+from dse.space.machines import POOL, POOLED, machine_of
+from dse.space.number_formats import FORMATS, FormatRates, formats_of_tensor
 from dse.space.safe_text import count_text
-from dse.space.software import SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 
-QUERY_OPTIONS = ("devices", "rate", "slo_percentile", "disaggregated", "ffn", "by")
+QUERY_OPTIONS = ("devices", "rate", "slo_percentile", "disaggregated", "ffn", "by", "formats")
 """What is said of the question itself; all else is an override."""
 
 CHIP_ORDERS = ("devices", "price")
@@ -100,8 +104,12 @@ class ChipCapacity:
         cells: alike, of which this is one.
         asked: devices that there are for all cells; 0 if the fewest are sought.
         typed: overrides of the question.
+        published: whether the deployments have the formats that the model is published in, in words.
+        variant: overrides of the best deployment's variant, of formats or of dies that share out experts.
+        others: what the other variants serve, in words.
         extrapolated: which constants of the best one's software were fitted on other chips alone; "" where none were.
         stack_basis: which kernels of its software stack were measured; None of a chip without one.
+        kernel_basis: kernels of the best one that no measured row of the stack covers; "" where there are none.
     """
 
     chip: str
@@ -116,8 +124,12 @@ class ChipCapacity:
     cells: int = 1
     asked: int = 0
     typed: tuple[str, ...] = ()
+    published: str = ""
+    variant: tuple[str, ...] = ()
+    others: str = ""
     extrapolated: str = ""
     stack_basis: StackBasis | None = None
+    kernel_basis: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -160,6 +172,7 @@ class CapacityQuery:
         by: a word of `ORDERS`; "" for none.
         ffn: whether instances whose attention and FFNs are on dies of their own are looked at, too.
         most: requests that are simulated at most; 0 for no limit.
+        formats: of weights, each of which is looked at; empty for those of the mapping or of the published model.
     """
 
     chips: tuple[str, ...]
@@ -171,6 +184,7 @@ class CapacityQuery:
     by: str = ""
     ffn: bool = False
     most: int = 0
+    formats: tuple[str, ...] = ()
 
 
 OF_PREFILL = tuple(f"mapping.serving.{leaf}" for leaf in (*OF_IDLE, "kv_transfer"))
@@ -205,7 +219,7 @@ def find_capacity(words: Sequence[str], *, trust: bool = False) -> list[ChipCapa
     """
     query = parse_query(words)
     start_precompile()
-    sides = [replace(_search_side(chip, query, trust), typed=query.overrides) for chip in query.chips]
+    sides = [replace(_search_variants(chip, query, trust), typed=query.overrides) for chip in query.chips]
     if all(side.why for side in sides):
         raise DesignError(f"capacity: {'; '.join(side.why for side in sides)}")
     return sorted(sides, key=lambda side: _sort_value(side, query)) if query.by else sides
@@ -263,7 +277,20 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
         raise DesignError(f"by: {options['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
     disaggregated, ffn = options.get("disaggregated", "true") == "true", options.get("ffn") == FFN_PLACES[1]
     others, most = _split_request_count(others)
-    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, options.get("by", ""), ffn, most)
+    formats = _parse_formats(options.get("formats"))
+    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, options.get("by", ""), ffn, most, formats)
+
+
+def _parse_formats(text: str | None) -> tuple[str, ...]:
+    """Formats of weights to look at, as in formats=[fp8,fp16]; none if nobody says any."""
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.strip("[]").split(","))
+    valid = formats_of_tensor("weights")
+    for name in names:
+        if name not in valid:
+            raise DesignError(f"formats: no format of weights {name!r}; valid: {', '.join(valid)}")
+    return tuple(dict.fromkeys(names))
 
 
 def _split_request_count(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
@@ -277,6 +304,66 @@ def _split_request_count(words: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
 def _uses_trace(words: Sequence[str]) -> bool:
     """Whether requests are a trace's."""
     return any(word.startswith("workload.trace=") and word != "workload.trace=null" for word in words)
+
+
+def _search_variants(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
+    """The best deployment of a chip: by each format that is asked for, and with experts over dies where models have any."""
+    sides: list[ChipCapacity] = []
+    errors: list[DesignError] = []
+    for variant in _list_variants(chip, query, trust):
+        try:
+            side = _search_side(chip, replace(query, overrides=(*query.overrides, *variant)), trust)
+        except DesignError as error:
+            errors.append(error)
+            continue
+        sides.append(replace(side, variant=variant))
+    if not sides:
+        raise errors[0]
+    best = min(sides, key=lambda side: _served_order(side, query))  # the first of equals
+    others = [_variant_text(side) for side in sides if side is not best and side.variant != best.variant]
+    return replace(best, others="; ".join(others))
+
+
+def _served_order(side: ChipCapacity, query: CapacityQuery) -> tuple[float, float]:
+    """Order of variants: by the fewest devices where a rate is asked for, else by the highest rate of all cells."""
+    if side.best is None:
+        return math.inf, 0.0
+    return (side.cells * side.devices if query.rate else 0.0), -side.cells * side.best.rate
+
+
+def _variant_text(side: ChipCapacity) -> str:
+    """What a variant serves that is not the best, in words."""
+    name = " ".join(side.variant) or "devices that share no experts"
+    if side.best is None:
+        return f"{name}: {side.why.removeprefix(f'{side.chip}: ')}"
+    rate, devices = side.cells * side.best.rate, side.cells * side.devices
+    unit = "users" if side.load.requests.users else "requests/s"
+    return f"{name}: {rate:.4g} {unit} on {count_text(devices, 'device')} by {side.best.candidate.text}"
+
+
+def _list_variants(chip: str, query: CapacityQuery, trust: bool) -> list[tuple[str, ...]]:
+    """Overrides of each variant that is looked at, those of the question as it is first."""
+    words = [f"chip={chip}", *query.overrides]
+    if not any(word.startswith("workload=") for word in words):
+        words.insert(1, "workload=serving")
+    config = compose(words, trust=trust)
+    base = build_question({**config, "space": {}}, find_study_folder(config))
+    variants: list[tuple[str, ...]] = [()]
+    if query.formats:
+        rates = base.base.chip.core.rates if machine_of(base.base.chip) in (POOL, POOLED) else None
+        variants = [_format_words(name, rates) for name in query.formats]
+    node, cases = config["chip"].get("node"), base.workload.cases
+    shares_experts = any(isinstance(case, ServingLoad) and case.model.experts is not None for case in cases)
+    named = any(word.startswith("mapping=") for word in query.overrides)
+    if node and shares_experts and not named and software_of(base.base.mapping) == SERVED_DEVICES:
+        variants += [(f"+part@chip={node}", *variant) for variant in variants]
+    return variants
+
+
+def _format_words(name: str, rates: FormatRates | None) -> tuple[str, ...]:
+    """Overrides of a format of weights, and of activations that engines multiply with them."""
+    activations = activation_format(name, rates) or (name if FORMATS[name].bits >= FORMATS[WIDE].bits else WIDE)
+    return f"mapping.precision.weights={name}", f"mapping.precision.activations={activations}"
 
 
 def _search_side(chip: str, query: CapacityQuery, trust: bool) -> ChipCapacity:
@@ -515,7 +602,13 @@ def _find_best_side(
     if side.best is None:
         return replace(side, why=explain_no_deployment(chip, describe_unloaded_latency(deployments, load, bounds)))
     design = side.best.candidate.design
-    return replace(side, extrapolated=kinds.extrapolation_text(design), stack_basis=kinds.stack_basis(design))
+    return replace(
+        side,
+        published=describe_published_formats(design, kinds.models),
+        extrapolated=kinds.extrapolation_text(design),
+        stack_basis=kinds.stack_basis(design),
+        kernel_basis=kinds.kernel_basis(design),
+    )
 
 
 def _find_fewest_devices(
@@ -578,5 +671,7 @@ def _why_none(chip: str, refused: Mapping[str, int], devices: int, kinds: Instan
         return f"{chip}: no deployment of the space has {devices} devices or fewer{least}"
     most = max(refused, key=lambda name: refused[name])
     devices_text = count_text(devices, "device")
+    if (nearest := kinds.nearest) is None:
+        return f"{chip}: none of {sum(refused.values())} deployments on {devices_text} starts: {'; '.join(kinds.obstacles)}"
     none = f"{chip}: none of {sum(refused.values())} deployments on {devices_text} fits; {most} refuses {refused[most]}"
-    return f"{none}; the nearest {kinds.nearest}"
+    return f"{none}; the nearest {nearest}"

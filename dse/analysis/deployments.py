@@ -11,11 +11,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
-from dse.accuracy.stack_basis import StackBasis, stack_basis
+from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.capacity_bounds import bound_max_rate, compute_rate_bound
 from dse.analysis.published_formats import propose_published_formats
 from dse.config.question import Question
-from dse.evaluators.evaluation import explain_infeasibility, find_worst_violation
+from dse.evaluators.evaluation import explain, explain_infeasibility, find_worst_violation
+from dse.evaluators.layouts.startable_degrees import design_obstacle
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
@@ -37,9 +38,9 @@ FINE = 64
 
 BATCH, TOKENS = "mapping.serving.max_batch_size", "mapping.serving.max_batched_tokens"
 
-NO_ROOM, UNBALANCED = REASONS = "same batch by memory", "pools out of balance"
+NO_ROOM, UNBALANCED, NOT_STARTED = REASONS = "same batch by memory", "pools out of balance", "degrees that no engine starts"
 """Why a deployment that breaks no limit is left out: memory has room for no more than a smaller batch that is looked at; others
-of its kind share devices better between prefill and decode."""
+of its kind share devices better between prefill and decode; heads, columns or blocks of scales do not divide over devices."""
 
 SIZES = (TOKENS, BATCH)
 """What says how large iterations become."""
@@ -184,6 +185,7 @@ class InstanceKinds:
         self.routings, self.models = routings, models or {}
         self.usual, self.load, self.ffn, self.counts, self.names = usual, load, ffn, counts or {}, names or {}
         self._limits: dict[str, tuple[Design, Infeasibility | None]] = {}
+        self.obstacles: dict[str, None] = {}
         self._pools: dict[str, tuple[list[InstancePool], PoolPaces]] = {}
 
     def recall(self, before: "InstanceKinds") -> None:
@@ -211,6 +213,16 @@ class InstanceKinds:
         """Measured and assumed parts of a deployment's software stack; None without a stack."""
         return stack_basis(self.usual.sources, self.names, design, self._load_workload)
 
+    def kernel_basis(self, design: Design) -> str:
+        """Kernels of a deployment's mean iterations that no measured row covers, as one line.
+
+        Empty string if there are none.
+        """
+        basis = self.stack_basis(design)
+        if basis is None:
+            return ""
+        return describe_unmeasured_kernels(basis, explain(design, self._load_workload.cases[0]).rows)
+
     def find_violated_limit(self, design: Design, values: Mapping[str, Any]) -> str:
         """Limit that one instance of each pool violates; empty string if none."""
         key = _kind_key(values)
@@ -220,6 +232,14 @@ class InstanceKinds:
             self._limits[key] = alone, find_worst_violation(alone, self._load_workload)
         worst = self._limits[key][1]
         return worst.limit if worst else ""
+
+    def find_start_obstacle(self, design: Design) -> str:
+        """Why no inference engine starts an instance; empty string if one does, or where the chip has none."""
+        if software_of(design.mapping) not in (SERVED_DEVICES, SERVED_POOLED_DIES):
+            return ""
+        if obstacle := design_obstacle(design.mapping, self.load.model):
+            self.obstacles.setdefault(obstacle)
+        return obstacle
 
     @property
     def nearest(self) -> Infeasibility | None:
@@ -300,6 +320,9 @@ def find_candidates(
         values, divided = plans[place]
         design = replace_leaves(kinds.usual.base, values)
         if least and _engine_rate_bound(kinds, bounds, values, divided) < least:
+            continue
+        if kinds.find_start_obstacle(design):
+            refused[NOT_STARTED] = refused.get(NOT_STARTED, 0) + 1
             continue
         if limit := kinds.find_violated_limit(design, values):
             refused[limit] = refused.get(limit, 0) + 1

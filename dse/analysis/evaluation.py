@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
-from dse.accuracy.stack_basis import PARTS, StackBasis, stack_basis
+from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
-from dse.analysis.published_formats import propose_published_formats
+from dse.analysis.published_formats import describe_published_formats, propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
 from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import evaluate_with_derived
@@ -24,10 +24,10 @@ from dse.config.record_parser import ConstantSource
 from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
-from dse.evaluators.accounting.kernel_basis import basis_text
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
+from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle, padding_text, plans_of
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.silicon.published import published_facts, remarks
 from dse.space.compatibility import workload_name
@@ -88,6 +88,7 @@ class Evaluation:
         question: type of the workload, as `space.kinds.called` has it: static, serving, gemm and others.
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
+        published: whether it has the formats that its model is published in, in words; empty string if these are 16 bits.
         typed: what was typed of it.
         not_taken: settings of groups that no answer takes.
     """
@@ -103,6 +104,7 @@ class Evaluation:
     question: str
     untied: tuple[str, ...] = ()
     devices: str = ""
+    published: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     typed: TypedSettings | None = field(default=None, compare=False)
@@ -122,8 +124,9 @@ class Evaluation:
 
     @property
     def title(self) -> str:
-        """Workload type, number of cases, and number of devices if that was left open."""
-        return _cases_title(self.cases) + (f"; on {self.devices}" if self.devices else "")
+        """Workload type, number of cases, published formats, and number of devices if that was left open."""
+        devices = f"on {self.devices}" if self.devices else ""
+        return "; ".join(filter(None, (_cases_title(self.cases), self.published, devices)))
 
     @cached_property
     def bands(self) -> tuple[ErrorBand, ...]:
@@ -156,11 +159,7 @@ class Evaluation:
     @cached_property
     def kernel_basis(self) -> str:
         """Kernels of the first case that no measured row of the stack covers; empty string if none."""
-        basis = self.stack_basis
-        if basis is None:
-            return ""
-        kernels = ((row.operator, row.basis) for row in self.breakdown.rows)
-        return basis_text(kernels, measured=any(part.part in PARTS for part in (*basis.measured, *basis.idle)))
+        return "" if self.stack_basis is None else describe_unmeasured_kernels(self.stack_basis, self.breakdown.rows)
 
     @property
     def _basis_lines(self) -> list[str]:
@@ -222,9 +221,12 @@ class Evaluation:
             *formats,
             *([("not fitted", self.extrapolation_text)] if self.extrapolation_text else []),
             *self._speculation_facts(),
+            *self._first_token_facts(),
+            *self._residency_facts(),
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
+            *self._padding_facts(),
             *format_notes(
                 [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.load_notes)], self.load_notes
             ),
@@ -286,6 +288,27 @@ class Evaluation:
             else []
         )
 
+    def _first_token_facts(self) -> list[tuple[str, str]]:
+        """Batches whose first tokens come from decode, and batches without decode steps."""
+        cases = [case for case in self.workload.cases if isinstance(case, BatchCase)]
+        facts = []
+        if not all(case.prefill_gives_token for case in cases):
+            facts.append(("first token", "from the first decode step, workload.first_token=decode"))
+        if not all(case.decode_steps for case in cases):
+            facts.append(("decode", "none with 1 output token, which prefill gives: no tpot and no decode_throughput"))
+        return facts
+
+    def _residency_facts(self) -> list[tuple[str, str]]:
+        """Which rule of residency in local memory a served load follows, where there are two."""
+        serving = self.design.mapping.serving
+        if not hasattr(serving, "residency"):
+            return []
+        text = {
+            "fixed": "fixed: local memory is laid out once, for the largest iteration and the caches of a full batch",
+            "by_phase": "by_phase: as in a static batch of the load's requests",
+        }
+        return [("residency", text[serving.residency or "fixed"])]
+
     def _skipped_row_facts(self) -> list[tuple[str, str]]:
         """Rows of a trace that were passed over."""
         skips = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
@@ -307,6 +330,16 @@ class Evaluation:
             if text
             else []
         )
+
+    def _padding_facts(self) -> list[tuple[str, str]]:
+        """Heads and columns that devices pad since these do not divide them, and which engines refuse to start."""
+        mapping = self.design.mapping
+        if software_of(mapping) not in OF_CACHES:
+            return []
+        models = {case.model: None for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad)}
+        padded = {padding_text(model, *degrees_of(plan), mapping.precision) for model in models for plan in plans_of(mapping)}
+        refused = {f"engines do not start it: {text}" for model in models if (text := design_obstacle(mapping, model))}
+        return [("padding", "; ".join(texts)) for texts in [(*sorted(padded - {""}), *sorted(refused))] if texts]
 
     def _bank_facts(self) -> list[tuple[str, str]]:
         """That blocks of tiles, or reads of a die, have a pace where banks would be played, since these move less."""
@@ -438,8 +471,15 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
     parts, others = find_chosen_parts(config["choices"]), find_parts_from_outside(config["choices"])
     what = workload_name(config["workload"])
     return Evaluation(
-        design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what, parts=parts, others=others
-    )
+        design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what,
+        published=_published_text(design, workload, config["model"]), parts=parts, others=others,
+    )  # fmt: skip
+
+
+def _published_text(design: Design, workload: Workload, models: Mapping[str, Any]) -> str:
+    """Published formats of the models that a workload runs; empty string of kernels by themselves."""
+    runs_models = all(isinstance(case, BatchCase | ServingLoad) for case in workload.cases)
+    return describe_published_formats(design, models) if runs_models else ""
 
 
 def format_metric(name: str, value: float) -> str:

@@ -1,9 +1,10 @@
-"""Advice on published number formats: what they would change for a design that lacks memory."""
+"""Published number formats of a model: whether a design has them, and whether it would fit with them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dse.config.published_formats import common_formats, published_text
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.huggingface.quantization import overrides
 from dse.space.design import Design
@@ -24,7 +25,7 @@ def propose_published_formats(
     """
     if why is None or why.unit != "B":
         return why
-    formats = _common_formats(models)
+    formats = common_formats(models)
     if not formats:
         return why
     try:
@@ -42,7 +43,17 @@ def propose_published_formats(
     return replace(why, remedy="; ".join(filter(None, (remedy, why.remedy))))
 
 
-def _common_formats(models: Mapping[str, Any]) -> dict[str, str]:
-    """The formats that all models of a configuration are published in; none where they differ."""
-    entries = [entry.get("published_formats") or {} for entry in models.values() if isinstance(entry, Mapping)]
-    return dict(entries[0]) if entries and all(entry == entries[0] for entry in entries) else {}
+def describe_published_formats(design: Design, models: Mapping[str, Any]) -> str:
+    """Text on whether a design has the published formats of its models; empty string for 16 bits.
+
+    Args:
+        design: as it is evaluated.
+        models: entries of a configuration.
+    """
+    formats, precision = common_formats(models), design.mapping.precision
+    if not formats or precision is None:
+        return ""
+    own = {name: str(getattr(precision, name) or precision.weights) for name in formats}
+    if own == formats:
+        return f"in its published {published_text(formats)}"
+    return f"published in {published_text(formats)}, here in {published_text(own)}"

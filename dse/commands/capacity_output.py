@@ -12,6 +12,7 @@ from rich.table import Table
 from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
 from dse.analysis.engine_arguments import engine_command_lines
+from dse.analysis.evaluation import BEYOND
 from dse.analysis.load_notes import trace_record, trace_text
 from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
@@ -109,8 +110,11 @@ def _side_record(side: ChipCapacity) -> dict[str, Any]:
         "chip": side.chip,
         "why_not": side.why or None,
         "note": (explain_too_few_requests(side) or None) if side.best else None,
+        "published_formats": side.published or None,
+        "other_variants": side.others or None,
         "extrapolated": side.extrapolated or None,
         "stack_basis": side.stack_basis.record() if side.stack_basis else None,
+        "kernel_basis": side.kernel_basis,
         "model": side.load.model.name,
         "requests": {
             "count": _best_max_rate(side).count if side.best else len(side.load.requests),
@@ -174,7 +178,7 @@ def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> d
     device, user = throughput_and_interactivity(capacity.served, deployment.candidate.devices)
     return {
         "deployment": deployment.candidate.text,
-        "overrides": deployment.candidate.words,
+        "overrides": [*side.variant, *deployment.candidate.words],
         "left_out": find_unread_overrides(deployment.candidate, side.typed),
         "phases": "apart" if deployment.candidate.apart else "together",
         "devices": deployment.candidate.devices,
@@ -217,20 +221,21 @@ def _answer_text(side: ChipCapacity) -> str:
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     last = ", while these requests last," if explain_too_few_requests(side) else ""
     engine = best.candidate.design.mapping.inference_engine
+    published = f", {side.published}" if side.published else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
         basis += f"rate {escape(band)}\n"
     basis += f"served by {escape(f'{engine.name} {engine.version}')}\n" if engine is not None else ""
     return (
         f"[bold]{escape(side.load.model.name)} on {side.devices} x "
-        f"{escape(side.chip)}[/], {_best_max_rate(side).count:,} requests"
+        f"{escape(side.chip)}[/]{escape(published)}, {_best_max_rate(side).count:,} requests"
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
         f"[bold]{_level_text(side)}[/]{last} ({format_range(_best_max_rate(side))}) by {escape(best.candidate.text)}; "
         f"{describe_failures_beyond(_next_broken_text(best, side))}"
         f"{_cells_text(side)}\n"
-        f"as     {escape(' '.join([*best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
+        f"as     {escape(' '.join([*side.variant, *best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
     )
 
@@ -271,7 +276,9 @@ def _notes_text(side: ChipCapacity) -> str:
     notes = {
         "note": explain_too_few_requests(side),
         "search": _refusals_text(side) if side.refused else "",
+        "also": side.others,
         "not fitted": side.extrapolated,
+        BEYOND.removesuffix(": "): side.kernel_basis,
     }
     return "".join(f"\n[yellow]{name}:[/] {escape(text)}" for name, text in notes.items() if text)
 

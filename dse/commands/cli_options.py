@@ -168,6 +168,7 @@ options:
   devices=16                    number of devices; or rate='10 Hz' for the fewest devices that serve the rate
   slo_percentile=90             share of the requests that must keep each SLO, in %
   disaggregated=false           no prefill instances
+  formats=[fp8,fp16]            formats of weights to look at; else those that the model is published in, or of the mapping
   ffn=disaggregated             chips with several dies per node: also attention and FFNs on different dies
   by=price                      order of chips by the price of their best deployment: of all devices with rate=, of a token
                                 with devices=; or by=devices

@@ -25,6 +25,7 @@ from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
 from dse.config.engine_settings import settle_engine
 from dse.config.override_errors import describe_broken_reference, explain_override_error
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
+from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import USUAL
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
@@ -309,7 +310,8 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
     settled |= _as_given(settled, typed)
     settled["model"] = _chosen_models({**plain, **named}, words)
     settled |= settle_engine(settled, typed)
-    return {**settled, "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides)}
+    composed = {**settled, "mapping": drop_leaves_of_other_algorithms(settled, typed.overrides)}
+    return with_published_formats(composed, find_study_folder(composed))
 
 
 def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:

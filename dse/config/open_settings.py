@@ -7,6 +7,7 @@ once, when a configuration becomes a design, so that designs, keys and spaces ha
 from collections.abc import Collection
 from collections.abc import Mapping as Dict
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,9 @@ def choose_devices(
     )
     options = _degree_options(open_tp, space)
     least = next((tp for tp in options if tp >= (2 if reader else 1)), options[-1])
-    fewest = next((tp for tp in options if tp >= least and _fits_memory(design_at(tp), workload)), 0)
+    fitting = (tp for tp in options if tp >= least and _fits_memory(design_at(tp), workload))
+    fits = next(fitting, 0)
+    fewest = next((tp for tp in chain((fits,), fitting) if fits and not _start_obstacle(design_at(tp), workload)), fits)
     none = f"TP {least}, since no TP up to {options[-1]:,} holds the model"
     reason = f"TP {fewest}, the fewest devices that hold the model" + (f" and read {reader}" if reader else "")
     return design_at(fewest or least), reason if fewest else none
@@ -129,6 +132,14 @@ def _reads_leaf(design: Design, workload: Workload, leaf: str) -> bool:
     from dse.config.unread_settings import find_unread_by_workload
 
     return not explain_unread(design, leaf) and leaf not in find_unread_by_workload(design, workload)
+
+
+def _start_obstacle(design: Design, workload: Workload) -> str:
+    """Why no engine starts the models of a workload on so many devices; empty string if one does."""
+    from dse.evaluators.layouts.startable_degrees import design_obstacle  # which loads graphs
+
+    models = (case.model for case in workload.cases if isinstance(case, BatchCase | ServingLoad))
+    return next(filter(None, (design_obstacle(design.mapping, model) for model in models)), "")
 
 
 def _fits_memory(design: Design, workload: Workload) -> bool:

@@ -27,9 +27,11 @@ USUAL_CHOICES = {
     "stack",
     "inference_engine",
     "vendor",
+    "node",
 }
 """A chip or a workload may name the mapping that it usually has, a chip also for workload=serving, its stack, its inference
-engine and its vendor; the command line reads that (`dse.config.compose`)."""
+engine, its vendor, and the part that puts it into nodes whose dies share out experts; the command line reads that
+(`dse.config.compose`, `dse.analysis.capacity`)."""
 
 
 ORIGIN, STACK = ("fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"), "mapping.stack"

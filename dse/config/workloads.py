@@ -19,7 +19,7 @@ from dse.config.slo_classes import assign_slo_classes, read_slo_classes
 from dse.config.trace_sampling import Draw
 from dse.config.workload_fields import read_whole_numbers, refuse_unknown_fields
 from dse.space.compatibility import case_type_of
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import DesignError, choose_option, suggest_nearest
 from dse.space.layers import check_layers
 from dse.space.model import EXPERT_LOADS, Model
 from dse.space.requests import Requests, make_requests
@@ -28,6 +28,7 @@ from dse.space.workload import (
     DIAGONAL,
     DIE_EXCHANGES,
     EXPERT_EXCHANGES,
+    FIRST_TOKENS,
     GROUP_AXES,
     PRODUCT_KINDS,
     REDUCTIONS,
@@ -116,17 +117,28 @@ class _Given:
 def _parse_batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
     kinds = {"sequence": _equal_requests, "prompt": _equal_requests, "lengths": _drawn_requests}
     refuse_unknown_fields(
-        spec, ("batch", "sequence", "output_share", "prompt", "output", "lengths", "requests", "decode_context", *MORE)
+        spec,
+        (
+            "batch",
+            "sequence",
+            "output_share",
+            "prompt",
+            "output",
+            "lengths",
+            "requests",
+            "decode_context",
+            "first_token",
+            *MORE,
+        ),
     )
     kind = next((kinds[key] for key in ("lengths", "prompt", "sequence") if spec.get(key) is not None), None)
     if kind is None:
         raise DesignError("workload: give sequence and output_share, prompt and output, or lengths (a file)")
     _refuse_lengths({name for name in ("lengths", "prompt", "output") if spec.get(name) is not None})
-    decode_context = spec.get("decode_context", "mean")
-    if decode_context not in DECODE_CONTEXTS:
-        raise DesignError(
-            f"workload.decode_context: no option {decode_context!r}; {suggest_nearest(str(decode_context), DECODE_CONTEXTS)}"
-        )
+    words = {
+        key: choose_option(dict(zip(options, options, strict=True)), str(spec.get(key, options[0])), f"workload.{key}")
+        for key, options in (("decode_context", DECODE_CONTEXTS), ("first_token", FIRST_TOKENS))
+    }
     routing = str(spec.get("expert_load", EXPERT_LOADS[0]))
     cases = [
         BatchCase(
@@ -134,6 +146,7 @@ def _parse_batches(spec: dict[str, Any], given: _Given) -> list[BatchCase]:
             _with_routing(model, routing, given),
             batch,
             _parse_speculation(spec.get("speculation", "auto"), model, given.guesses),
+            words["first_token"],
         )
         for model in read_models(given.model).values()
         for label, batch in kind(spec, given)

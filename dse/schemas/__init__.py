@@ -31,7 +31,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE_VERSION, "dse evaluate --json", design.EVALUATE),
     "shortlist": (9, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (6, "dse compare --json", design.COMPARE),
-    "capacity": (11, "dse capacity --json", design.CAPACITY),
+    "capacity": (12, "dse capacity --json", design.CAPACITY),
     "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "whynot": (4, "dse whynot --json", study.WHYNOT),

@@ -372,10 +372,15 @@ SERVED = object_schema(
         "chip": text_schema(),
         "why_not": nullable_schema(text_schema("why no deployment serves the load; null if one does")),
         "note": nullable_schema(text_schema("what to know of the answer")),
+        "published_formats": nullable_schema(
+            text_schema("whether deployments have the formats that the model is published in, in words; null if of 16 bits")
+        ),
+        "other_variants": nullable_schema(text_schema("what other formats serve, or devices that share no experts, in words")),
         "extrapolated": nullable_schema(
             text_schema("which constants of the best one's stack were fitted on other chips alone, in words")
         ),
         "stack_basis": nullable_schema(STACK_BASIS),
+        "kernel_basis": text_schema("kernels that no measured row of the stack covers, in words; empty where there are none"),
         "model": text_schema(),
         "requests": object_schema(
             {

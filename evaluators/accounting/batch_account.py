@@ -111,7 +111,7 @@ def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, 
 
     def capacity() -> dict[str, Any]:
         """Tokens that fit beside everything else, at the job's mix of lengths."""
-        return {CACHE_METRIC: (job.prompt_tokens + job.output_tokens) * reduce(minimum, map(cache_scale, caches))}
+        return {CACHE_METRIC: (job.prompt_tokens + job.decode_tokens) * reduce(minimum, map(cache_scale, caches))}
 
     return metrics | (make_lazy_metrics((CACHE_METRIC,), capacity) if caches else {})
 
@@ -122,7 +122,7 @@ def _rated_energies(layout: Layout, design: Design, job: BatchArrays, ttft: Any,
     known = np.any(power == power) if isinstance(power, np.ndarray) else power == power  # not a number where it is not
     if not known:
         return {}
-    return rated_energies(power * layout.die_count(design), ttft, decoding, latency, job.prompt_tokens, job.output_tokens)
+    return rated_energies(power * layout.die_count(design), job, ttft, decoding, latency)
 
 
 def keeps_limits(layout: Layout, design: Design, arrays: Sequence[BatchArrays]) -> bool:

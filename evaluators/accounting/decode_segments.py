@@ -30,6 +30,7 @@ class BatchArrays:
             at, and tokens generated so far.
         prefill: all prompts of each case as one step.
         decode: a step of each stretch.
+        prompt_tokens, output_tokens, decode_tokens, decode_steps: of each case, as of `BatchCase`.
         cached: positions that caches have of all requests of each case, at the longest.
         longest: prompt of each case.
         sequences: requests of each case.
@@ -55,6 +56,7 @@ class BatchArrays:
     decode: StepCounts
     prompt_tokens: Any
     output_tokens: Any
+    decode_tokens: Any
     decode_steps: Any
     cached: Any
     longest: Any
@@ -93,17 +95,19 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
             counts[prompt] = counts.get(prompt, 0) + n
         prompts += [(float(prompt), float(n)) for prompt, n in counts.items()]
         step_starts.append(len(steps))
-        for start, end, active in decode_segments(case):
+        for start, end, active, tokens in decode_segments(case):
             generated = end if decode_context == "last" else (start + 1 + end) / 2
             requests = float(sum(n for n, _ in active))
             context = attended_positions(case, start, end, active, decode_context) / requests
-            steps.append(((end - start) / case.expected_tokens, requests, context, float(generated)))
+            steps.append((tokens / case.expected_tokens, requests, context, float(generated)))
 
     def per(function: Callable[[BatchCase], float]) -> Any:
         return as_column([float(function(case)) for _, case in cases])
 
-    def kept(reach: AttentionReach, outputs: int = 1) -> Any:
-        return per(lambda case: sum(n * reach.kept_positions(prompt + outputs * output) for n, prompt, output in case.requests))
+    def kept(reach: AttentionReach, decode: int = 1) -> Any:
+        return per(
+            lambda case: sum(n * reach.kept_positions(prompt + decode * decoded) for n, prompt, decoded in case.decode_lengths)
+        )
 
     return BatchArrays(
         model,
@@ -122,6 +126,7 @@ def arrays_of_cases(model: Model, cases: tuple[tuple[int, BatchCase], ...], deco
         stack_steps([step for _, case in cases for _, step in decode_steps(case, decode_context)]),
         per(lambda case: case.prompt_tokens),
         per(lambda case: case.output_tokens),
+        per(lambda case: case.decode_tokens),
         per(lambda case: case.decode_steps),
         per_reach(model, kept),
         per(lambda case: max(prompt for _, prompt, _ in case.requests)),

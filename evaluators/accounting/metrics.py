@@ -43,7 +43,7 @@ SHIPPED: dict[str, Metric] = {
         "max",
         "output tokens per time of all devices: over prefill and decode, or over the time of a serving load",
     ),
-    "decode_throughput": Metric("token/s", "max", "output tokens per decode time of all devices"),
+    "decode_throughput": Metric("token/s", "max", "tokens of decode steps per decode time of all devices"),
     "decode_throughput_per_chip": Metric("token/s", "max", "decode throughput per die, in a system of many dies"),
     "ttft": Metric(
         "s", "min", "time to first token: prefill time of a batch, or mean time from arrival to the first output token"
@@ -229,7 +229,7 @@ SHIPPED: dict[str, Metric] = {
     "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy per output token"),
     "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time per prompt token"),
-    "decode_rated_energy_per_token": Metric("J/token", "min", "rated power x decode time per output token"),
+    "decode_rated_energy_per_token": Metric("J/token", "min", "rated power x decode time per token of a decode step"),
 }
 """Those that ship."""
 
@@ -339,8 +339,12 @@ class TokenCounts(Protocol):
         """Output tokens of each case."""
 
     @property
+    def decode_tokens(self) -> Any:
+        """Output tokens of each case that decode steps give."""
+
+    @property
     def decode_steps(self) -> Any:
-        """Decode steps that generate the output tokens."""
+        """Decode steps of one token until the last output token; 0 where prefill gives all."""
 
 
 def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die: Any, system: Any) -> dict[str, Any]:
@@ -352,8 +356,8 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
         latency: both, and what is between. [s]
         die, system: area of one die and of all. [mm2]
     """
-    throughput, decode_throughput = work.output_tokens / latency, work.output_tokens / decoding
-    tpot = decoding / work.decode_steps
+    throughput, decode_throughput = work.output_tokens / latency, decode_rate(work, decoding)
+    tpot = decoding / nonzero_or_nan(work.decode_steps)
     return {
         "throughput": throughput,
         "decode_throughput": decode_throughput,
@@ -364,6 +368,20 @@ def batch_metrics(work: TokenCounts, ttft: Any, decoding: Any, latency: Any, die
         "latency": latency,
         **area_metrics(throughput, decode_throughput, die, system),
     }
+
+
+def decode_rate(work: TokenCounts, decoding: Any) -> Any:
+    """Tokens of decode steps per decode time; NaN where prefill gives all tokens. [token/s]"""
+    return nonzero_or_nan(work.decode_tokens) / nonzero_or_nan(decoding)
+
+
+def nonzero_or_nan(values: Any) -> Any:
+    """Values to divide by, with NaN in the place of zeros.
+
+    >>> nonzero_or_nan(2.0), nonzero_or_nan(0.0), nonzero_or_nan(np.array([[0.0], [3.0]])).tolist()
+    (2.0, nan, [[nan], [3.0]])
+    """
+    return values if np.all(values) else where(values == 0, np.nan, values)
 
 
 def area_metrics(throughput: Any, decode_throughput: Any, die: Any, system: Any) -> dict[str, Any]:
@@ -383,16 +401,14 @@ def rated_power(power: Any) -> Any:
     return np.nan if power is None else where(power == 0, np.nan, power)
 
 
-def rated_energies(
-    power: Any, ttft: Any, decoding: Any, latency: Any, prompt_tokens: Any, output_tokens: Any
-) -> dict[str, Any]:
-    """Energies from rated power and times. [J]"""
+def rated_energies(power: Any, work: TokenCounts, ttft: Any, decoding: Any, latency: Any) -> dict[str, Any]:
+    """Energies of static batches from rated power and times, which are as of `batch_metrics`. [J]"""
     return {
         "energy": power * latency,
         "rated_energy": power * latency,
-        "energy_per_token": power * latency / output_tokens,
-        "prefill_rated_energy_per_token": power * ttft / prompt_tokens,
-        "decode_rated_energy_per_token": power * decoding / output_tokens,
+        "energy_per_token": power * latency / work.output_tokens,
+        "prefill_rated_energy_per_token": power * ttft / work.prompt_tokens,
+        "decode_rated_energy_per_token": power * decoding / nonzero_or_nan(work.decode_tokens),
     }
 
 

@@ -7,7 +7,6 @@ for shared-cache dies.
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -18,9 +17,11 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_cas
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.metrics import decode_rate
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
 from dse.evaluators.accounting.multi_die_memory import cache_bytes as caches_of
+from dse.evaluators.accounting.multi_die_overheads import dies_terms, mean_stage_overheads, pass_overheads
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
@@ -30,7 +31,7 @@ from dse.evaluators.graph.expert_loads import experts_per_token, parts_reached
 from dse.evaluators.graph.operators import Operator, Segment, useful_flop
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import transformer_segments
-from dse.evaluators.layouts.engine_overheads import NO_TERMS, OverheadTimes, StepTerms, overhead_times, step_terms
+from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import BatchWork, ReplicaWork
 from dse.evaluators.layouts.multi_die import DieExchange, DieSplit, LayerUnit, MicroBatchPass, largest_replica_share
 from dse.evaluators.layouts.stage_balance import cut_stages
@@ -184,7 +185,9 @@ class MultiDieLayout(Layout):
         phases = []
         for name, (work, slices) in both.items():
             die_split = phase_split(design, case, name)
-            beside = [pass_overheads(design.mapping, case.model, step, die_split) for step in work]
+            beside = [
+                pass_overheads(design.mapping, case.model, step.of.step, die_split, step.seconds(die_split)) for step in work
+            ]
             seconds, total, done = _sum_passes(work, stages, die_split, name, beside)
             plain, padded = work, tuple[TimedBlock, ...]()
             if detailed and terms.pads(name):
@@ -203,7 +206,9 @@ class MultiDieLayout(Layout):
                     dies=die_split.ranks,
                     useful_share=flop / done if done else 1.0,
                     padded=padded,
-                    overheads=_sum_overheads(work, beside, die_split),
+                    overheads=mean_stage_overheads(
+                        [(step.of.times, each) for step, each in zip(work, beside, strict=True)], die_split
+                    ),
                 )
             )
         return tuple(phases)
@@ -218,7 +223,7 @@ class MultiDieLayout(Layout):
 
     def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
         """Decode throughput of one die."""
-        return {"decode_throughput_per_chip": job.output_tokens / phases[1].seconds / self.die_count(design)}
+        return {"decode_throughput_per_chip": decode_rate(job, phases[1].seconds) / self.die_count(design)}
 
     def die_count(self, design: Design) -> int:
         """Number of dies that serve a batch."""
@@ -290,50 +295,6 @@ def _play_phase(
     die_split = phase_split(design, case, phase)
     work = BatchWork(largest_replica_share(case, die_split.slots), phase, decode_context, graph_sizes)
     return pass_work(kind, design, work, die_split, fidelity)
-
-
-def dies_terms(mapping: Mapping) -> StepTerms:
-    """Terms of a mapping's stack that change the calls of a step; none where dies have no stack."""
-    return NO_TERMS if mapping.stack is None else step_terms(mapping.stack)
-
-
-def pass_overheads(mapping: Mapping, model: Model, work: PassWork, die_split: DieSplit) -> OverheadTimes:
-    """Time of a forward pass beyond its kernels, all parts of the micro-batch together.
-
-    Args:
-        mapping, model: as they are.
-        work: the pass, of one part of a micro-batch.
-        die_split: division of the model.
-    """
-    step, halves = work.of.step, die_split.halves
-    if mapping.stack is None or mapping.stack.iteration is None or step is None:
-        return OverheadTimes()
-    whole = replace(step, requests=step.requests * halves, decodes=step.decodes * halves)
-    return replica_overheads(mapping, model, whole, halves, work.seconds(die_split))
-
-
-def replica_overheads(mapping: Mapping, model: Model, step: StepCounts, parts: Any, kernels: Any) -> OverheadTimes:
-    """Time of an iteration of an attention replica beyond its kernels, each of its parts launched by itself.
-
-    Args:
-        mapping, model: as they are.
-        step: all requests of the replica, not padded.
-        parts: of the iteration that take turns.
-        kernels: time of the kernels of all parts. [s]
-    """
-    if mapping.stack is None:
-        return OverheadTimes()
-    launch, host = overhead_times(mapping.stack.iteration, model, step, kernels / parts)
-    return OverheadTimes(launch * parts, host)
-
-
-def _sum_overheads(work: Sequence[PassWork], beside: Sequence[OverheadTimes], die_split: DieSplit) -> OverheadTimes:
-    """Time beyond kernels of all micro-batches of a phase on the mean stage."""
-    times = [step.of.times * die_split.batches / die_split.pp for step in work]
-    return OverheadTimes(
-        sum(count * each.launch for count, each in zip(times, beside, strict=True)),
-        sum(count * each.host for count, each in zip(times, beside, strict=True)),
-    )
 
 
 def pass_work(
@@ -546,9 +507,11 @@ EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
 
 
 def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps."""
-    first = decode[0].units
-    seconds = [sum(step.of.times * step.units[kind].seconds for step in decode) for kind in range(len(first))]
+    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps, or for one where none runs."""
+    first, runs = decode[0].units, any(step.of.times for step in decode)
+    seconds = [
+        sum((step.of.times if runs else 1.0) * step.units[kind].seconds for step in decode) for kind in range(len(first))
+    ]
     return cut_stages(seconds, [unit.times for unit in first], min(stages, sum(unit.times for unit in first)))
 
 
@@ -659,5 +622,5 @@ def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueByte
 
 def _kept_positions(case: BatchCase, phase: str) -> Any:
     """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
-    ends = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    ends = [(n, prompt + (decoded if phase == "decode" else 0)) for n, prompt, decoded in case.decode_lengths]
     return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))

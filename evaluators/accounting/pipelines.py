@@ -355,12 +355,13 @@ def _held_memory(
         tokens = reduce_per_case(np.maximum, job.prompts, job.prompt_starts)
     else:
         tokens = reduce_per_case(np.maximum, _decode_batches(instances, plan, job)[1], job.step_starts)
-    cached = ceil_div(job.cached, instances)
+    sequences = ceil_div(job.sequences, instances)  # of the fullest instance, which has caches of whole requests
+    cached = ceil_div(job.cached * sequences, job.sequences)
     slices = _attention_slices(design, job, phase, plan, instances)
     near = memory_side_cache(chip)
     return core_residency(
         _weight_parts(job.model, phase), job.model, plan, mapping, chip.tile.sram, tokens=tokens, cached=cached,
-        sequences=ceil_div(job.sequences, instances), slices=slices,
+        sequences=sequences, slices=slices,
         near=near and near.size, everywhere=everywhere,
     )  # fmt: skip
 

@@ -151,8 +151,7 @@ class RegionLayout(Layout):
         turns, together, blocks = price_decode(most, reader)
         steps = IterationSchedule(turns, job.steps, job.step_starts)
         token = phase("decode", blocks, job.steps * turns, steps, job.requests / (turns * together))
-        moved = _layout_transition(design, job, machine, fidelity)
-        return first, token, PhaseCost(name="transition", machine=machine, seconds=moved.seconds, work=moved.activity)
+        return first, token, layout_transition(design, job, fidelity)
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of layers, cores, routing paths and chunks of both phases."""
@@ -381,8 +380,20 @@ def _chunk_count(mesh: CoreMesh) -> Any:
     return mesh.chunks * 1.0
 
 
-def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
-    """Transition from one phase's layout to the other's, if they differ; none on a submesh."""
+def layout_transition(design: Design, job: BatchArrays, fidelity: str) -> PhaseCost:
+    """Cost of the change from prefill's layout to decode's, of weights and of the caches of a job's prompts.
+
+    A static batch changes once, after its first tokens and before its first decode step: in latency, neither in TTFT nor in
+    TPOT. A wafer that serves changes both ways in every iteration with prompts, so that both are in TTFT
+    (`serving_instances/regions.py`).
+    """
+    machine = mesh_program_machine(design.chip)
+    moved = _reshuffle_cost(design, job, machine, fidelity)
+    return PhaseCost(name="transition", machine=machine, seconds=moved.seconds, work=moved.activity)
+
+
+def _reshuffle_cost(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
+    """Change from one phase's layout to the other's, if they differ and decode follows; none on a submesh."""
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip_of(design), _mapping_of(design), _phase_regions(design, job.model)
@@ -401,7 +412,7 @@ def _layout_transition(design: Design, job: BatchArrays, machine: HardwareModel,
     weights = model_weight_bytes(job.model, precision) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
-    moved = where(same, 0.0, 1.0)
+    moved = where(same, 0.0, 1.0) * where(job.decode_steps > 0, 1.0, 0.0)
 
     def reshuffled(values: Any) -> KernelCost:
         rectangle, into = _region_rectangle(before, chip), _region_rectangle(after, chip)

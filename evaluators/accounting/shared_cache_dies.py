@@ -40,7 +40,7 @@ from dse.space.number_formats import FormatRates
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of one phase; then padding, launches and host. Equal operators of two layer kinds are merged."""
+    """Breakdown rows of one phase: operators, those of two layer kinds together, and what the engine adds."""
     plain, padded = (_call_rows(phase, timed, fidelity) for timed in (phase.timed, phase.padded))
     padding = [breakdown.padding_row(phase.name, plain, padded)] if padded else []
     return [*plain, *padding, *breakdown.overhead_rows(phase.name, 1.0, phase.overheads)]

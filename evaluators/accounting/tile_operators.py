@@ -20,11 +20,11 @@ from dse.evaluators.cost_models.cached_job import uncached_job
 from dse.evaluators.cost_models.call_cost import CallCost, TimedBlock
 from dse.evaluators.cost_models.job_sequence import JobSequence
 from dse.evaluators.cost_models.submesh_jobs import job_on_submesh
-from dse.evaluators.graph.operators import MatMulOp, Operator, dim_width
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.gemm.summa_diagonal import buffers
+from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import model_weight_bytes
 from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
@@ -123,7 +123,7 @@ def hbm_bytes_by_use(
         precision: formats.
     """
     parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
-    activations = max(sum(_left(operator) for operator in part.operators) for part in parts) + 2 * at.tokens * model.hidden
+    activations = max(float(live_values(part, model.hidden)) for part in parts)
     drafted = mtp_layers(model)[0] if at.guesses else None
     kv = states = 0.0
     for memory in sequence_memory(model):
@@ -249,7 +249,3 @@ def _nbytes(job: Any) -> Any:
     if isinstance(job, closed_attention.AttentionJob):
         return sum(slot.nbytes for slot in closed_attention.job_buffers(job)) * 1.0
     return sum(slot.nbytes for slot in buffers(job.part, DTYPES[job.itemsize], job.weights)) * 1.0
-
-
-def _left(operator: Operator) -> float:
-    return float(operator.m * dim_width(operator.n)) if isinstance(operator, MatMulOp) else 0.0

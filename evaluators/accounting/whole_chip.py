@@ -174,7 +174,7 @@ def _ahead_bytes(design: Design, phase: str) -> Callable[[Any], Any]:
 def _main_memory_parts(design: Design, case: BatchCase, phase: str) -> tuple[tuple[str, float], ...]:
     """Bytes in main memory at the end of a phase, by use. [B]"""
     at = prefill_step(case) if phase == "prefill" else decode_steps(case, "last")[0][1]
-    lengths = [(n, prompt + (output if phase == "decode" else 0)) for n, prompt, output in case.requests]
+    lengths = [(n, prompt + (decoded if phase == "decode" else 0)) for n, prompt, decoded in case.decode_lengths]
     cached = per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(length) for n, length in lengths)))
     mapping = design.mapping
     away = 1 - (resident_state_shares(case, design.chip, mapping.decode)[1] if phase == "decode" else 0.0)

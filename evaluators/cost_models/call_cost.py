@@ -27,7 +27,7 @@ from dse.evaluators.kernels.kernel_cost import KernelCost as KernelCost
 from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, smooth_maximum
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
 from dse.evaluators.machine.channel_layout import MemoryRequest
-from dse.evaluators.machine.machine import HardwareModel
+from dse.evaluators.machine.machine import ComputeEngine, HardwareModel
 from dse.evaluators.machine.shared_cache_die import PooledEngines
 from dse.evaluators.program.activity import Activity
 from dse.space.array_math import ceil_div, maximum, where
@@ -232,7 +232,6 @@ def call_cost(
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     assert engines is not None
     assert memory is not None
-    matrix: Any = 0.0
     vector: Any = 0.0
     divided: Any = None
     if call.group is not None:
@@ -240,14 +239,7 @@ def call_cost(
         divided, matrix = reader.product(call.group, product, machine, call.width)
         divided, matrix = product.count * divided, product.count * matrix
     else:
-        width, pace = call.width, call.pace
-        for place, (count, m, k, n) in enumerate(call.products):
-            # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
-            busy = engines.product_with_start(m if pace is ONCE else m * pace, k, n, width)
-            if machine.power_limited is not None:  # in any format
-                busy = busy + PooledEngines.operations(m, k, n) * machine.power_limited
-            busy = busy if count is ONCE else count * busy
-            matrix = matrix + busy if place else busy
+        matrix = _product_seconds(call, engines, machine.power_limited)
     busy = matrix
     if call.operations is not None:
         # a sequence of instructions for each product that it goes with: of a head, or of weights that are expanded
@@ -290,6 +282,19 @@ def call_cost(
         matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least,
         overlap=machine.overlap if call.products and call.reads == "weights" else None,
     )  # fmt: skip
+
+
+def _product_seconds(call: KernelCall, engines: ComputeEngine, power_limited: Any) -> Any:
+    """Time of the products of a call on one core, and by which a power limit lengthens each of their operations. [s]"""
+    width, pace, seconds = call.width, call.pace, 0.0
+    for place, (count, m, k, n) in enumerate(call.products):
+        # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
+        each = engines.product_with_start(m if pace is ONCE else m * pace, k, n, width)
+        if power_limited is not None:  # in any format
+            each = each + PooledEngines.operations(m, k, n) * power_limited
+        each = each if count is ONCE else count * each
+        seconds = seconds + each if place else each
+    return seconds
 
 
 def _messages(

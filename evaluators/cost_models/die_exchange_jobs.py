@@ -74,8 +74,8 @@ class DieExchangeJob(NamedTuple):
     half: Any = None
 
     @property
-    def timed(self) -> "DieExchangeJob":
-        """The exchange by its time: at a rate of s / (s + half), bytes s take as long as s + half at the whole rate."""
+    def full_rate_job(self) -> "DieExchangeJob":
+        """Exchange that takes as long at the whole rate of links: s bytes at s / (s + half) are s + half."""
         if self.half is None:
             return self
         return self._replace(nbytes=where(self.nbytes > 0, self.nbytes + self.half, self.nbytes), half=None)
@@ -239,9 +239,9 @@ SENT_BYTES = ("busiest", "sent_bytes", "hop_bytes", "boxed_bytes")
 def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
     """Time and link loads of an exchange by the analytical model."""
     if job.half is not None:
-        timed = job.timed
-        share = job.nbytes / where(timed.nbytes > 0, timed.nbytes, 1.0)
-        cost = analytical_exchange(timed)
+        longer = job.full_rate_job
+        share = job.nbytes / where(longer.nbytes > 0, longer.nbytes, 1.0)
+        cost = analytical_exchange(longer)
         return cost._replace(**{name: getattr(cost, name) * share for name in SENT_BYTES})
     if isinstance(job.shares, ExchangeVariants):
         return _in_turn(job, job.shares)

@@ -43,7 +43,7 @@ EVENTS, CYCLES = ExchangeSimulator(events_dies.simulate_messages), ExchangeSimul
 
 
 def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
-    job = job.timed
+    job = job.full_rate_job
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
     key_values = (
         job.pattern,

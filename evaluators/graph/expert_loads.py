@@ -95,8 +95,8 @@ def busiest_core_load(
         loads = np.zeros((2, *np.broadcast_shapes(cores.shape, np.shape(tokens))))
         for count in np.unique(cores):
             mask = np.broadcast_to(cores == count, loads.shape[1:])
-            found = busiest_core_load(experts, tokens, float(count), redundant, shared, excess=excess)
-            for values, result in zip(loads, found, strict=True):
+            of_count = busiest_core_load(experts, tokens, float(count), redundant, shared, excess=excess)
+            for values, result in zip(loads, of_count, strict=True):
                 values[mask] = np.broadcast_to(result, mask.shape)[mask]
         return loads[0], loads[1]
     if experts.load == "even" and not shared:
@@ -122,7 +122,7 @@ def busiest_core_load(
 
 
 def mean_core_load(experts: ExpertLayers, tokens: Any, cores: int, redundant: int = 0, shared: int = 0) -> tuple[Any, Any]:
-    """Rows, and experts touched, of a core as the mean over all cores; arguments as of `busiest_core_load`.
+    """Rows, and experts touched, of the mean core; arguments as of `busiest_core_load`.
 
     >>> mean_core_load(ExpertLayers(count=64, top_k=6, intermediate=1408), 8.0, 8)[0]
     6.0

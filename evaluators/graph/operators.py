@@ -55,6 +55,7 @@ class MatMulOp:
         apart: matrices side by side along n with rows of activations of their own, as those of heads.
         alone: whether rows are of prompts alone, or of decodes alone, which have another form.
         again: of the rows, those that an earlier step has done already, as of a prompt's latents before a chunk.
+        unequal: whether copies have unequal shares of the rows, as experts that tokens choose.
     """
 
     name: str
@@ -67,6 +68,7 @@ class MatMulOp:
     apart: int = 1
     alone: bool = False
     again: Any = 0.0
+    unequal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,13 @@ def prefill_step(case: BatchCase) -> StepCounts:
 def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, StepCounts]]:
     """Decode of a case as (number of steps, step) pairs, one for each segment between two requests' ends.
 
+    A batch whose tokens all come from prefill has its first step, 0 times.
+
     With speculative decoding, a step has query rows for each drafted token and the one before, and yields more than
     one token.
     """
     guesses, steps = case.guesses, []
-    for start, end, active in decode_segments(case):
+    for start, end, active, tokens in decode_segments(case):
 
         def count_seen_positions(ahead: int, span: tuple[float, float, Any] = (start, end, active)) -> Any:
             return attended_positions(case, *span, decode_context, ahead)
@@ -83,7 +85,7 @@ def decode_steps(case: BatchCase, decode_context: str) -> list[tuple[float, Step
         positions = count_seen_positions(guesses)
         pairs = positions if not guesses else sum(count_seen_positions(ahead) for ahead in range(guesses + 1))
         rows = requests * (1 + guesses)
-        steps.append(((end - start) / case.expected_tokens, StepCounts("decode", rows, rows, pairs, positions, guesses)))
+        steps.append((tokens / case.expected_tokens, StepCounts("decode", rows, rows, pairs, positions, guesses)))
     return steps
 
 

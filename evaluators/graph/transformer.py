@@ -116,13 +116,14 @@ def _moe(model: Model, experts: ExpertLayers, step: StepCounts, needs: tuple[str
     if experts.latent:
         operators.append(MatMulOp("latent_down", needs, m, outer, h))
         fed = ("router", "latent_down")
-    gate = [MatMulOp("experts_gate", fed, rows, h, f, read, stored)] if model.gated_ffn else []
-    up = MatMulOp("experts_up", fed, rows, h, f, read, stored)
+    unequal = experts.load != "even"
+    gate = [MatMulOp("experts_gate", fed, rows, h, f, read, stored, unequal=unequal)] if model.gated_ffn else []
+    up = MatMulOp("experts_up", fed, rows, h, f, read, stored, unequal=unequal)
     operators += [
         *gate,
         up,
         ElementwiseOp("experts_activation", tuple(operator.name for operator in (*gate, up)), rows, f, *GATE_COST),
-        MatMulOp("experts_down", ("experts_activation",), rows, f, h, read, stored),
+        MatMulOp("experts_down", ("experts_activation",), rows, f, h, read, stored, unequal=unequal),
     ]
     if experts.latent:
         operators.append(MatMulOp("latent_up", ("experts_down",), m, h, outer))

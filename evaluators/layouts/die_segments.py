@@ -14,7 +14,6 @@ from dse.evaluators.graph.operators import (
     Operator,
     RecurrenceOp,
     Segment,
-    dim_width,
 )
 from dse.space.array_math import ceil_div
 
@@ -40,14 +39,6 @@ def _local(operator: Operator, tp: int) -> Operator:
         return operator
     assert isinstance(operator, ElementwiseOp)
     return replace(operator, dim=less(operator.dim))
-
-
-def values_left(part: Segment) -> Any:
-    """Values that a segment's operators leave, without those of experts, which are received. [-]"""
-    products = [
-        operator for operator in part.operators if isinstance(operator, MatMulOp) and not operator.name.startswith("experts_")
-    ]
-    return as_number(sum(product.m * dim_width(product.n) for product in products))
 
 
 def split_at_experts(part: Segment) -> tuple[tuple[Operator, ...], tuple[Operator, ...], tuple[Operator, ...]]:

@@ -1,4 +1,4 @@
-"""What an inference engine adds around the kernels of an iteration: padding, launches, host time and logits.
+"""Overheads of an inference engine around an iteration's kernels: padding, launches, host and logits.
 
 An absent term adds nothing. Equations and sources: `docs/physics.md`, "Engines as they run". Terms that change a kernel's
 own time, as the power limit of a board does, are in the machine (`machine.shared_cache_die`).
@@ -47,7 +47,10 @@ class StepTerms(NamedTuple):
     attention_pace: Any = None
 
     def pads(self, phase: str) -> bool:
-        """Whether requests of the iterations of a phase are padded: prompts differ in length, so that no graph replays them."""
+        """Whether requests of the iterations of a phase are padded to the size of a recorded graph.
+
+        Prompts differ in length, so that no graph replays an iteration that has some.
+        """
         return phase == "decode" and bool(self.sizes)
 
     @property
@@ -61,7 +64,9 @@ NO_TERMS = StepTerms()
 
 
 class OverheadTimes(NamedTuple):
-    """Time of an iteration beyond that of its kernels, by cause; leaves broadcast over iterations and designs. [s]
+    """Time of an iteration beyond that of its kernels, by cause. [s]
+
+    Leaves broadcast over iterations and designs.
 
     Attributes:
         launch: by which launches of kernels, which no recorded graph replays, take longer than the kernels themselves.
@@ -118,7 +123,7 @@ def recorded_batch_sizes(text: str | None) -> tuple[float, ...]:
 
 
 def padded_requests(requests: Any, sizes: tuple[float, ...]) -> Any:
-    """Requests of a decode iteration padded to the next batch of a recorded graph; unchanged beyond the largest.
+    """Requests of a decode iteration padded to the next recorded batch; unchanged beyond the largest.
 
     >>> [padded_requests(requests, (1.0, 2.0, 4.0, 8.0)) for requests in (1.0, 3.0, 8.0, 9.0)]
     [1.0, 4.0, 8.0, 9.0]
@@ -131,7 +136,10 @@ def padded_requests(requests: Any, sizes: tuple[float, ...]) -> Any:
 
 
 def padded_step(step: StepCounts, sizes: tuple[float, ...]) -> StepCounts:
-    """Counts of a step as recorded graphs run it; attention reads and scores only what is there."""
+    """Counts of a step as recorded graphs run it; attention reads and scores only what is there.
+
+    Recurrent layers have a state for each padded request.
+    """
     if not sizes or step.phase != "decode":
         return step
     rows = padded_requests(step.sequences, sizes) * (1 + step.guesses)

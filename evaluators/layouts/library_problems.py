@@ -47,7 +47,9 @@ def gemm_problem(part: Segment, operator: MatMulOp, tp: Any, precision: FormatPl
         near, far = (k, columns) if operator.name == "experts_down" else (columns, k)
         weights = operator.copies * k * columns * BYTES_BY_FORMAT[single_weights]
         held = maximum(operator.stored, operator.copies)
-        return GroupedGemm(m, k, columns, operator.copies, held, weights, near, far, kind, pace, n / columns)
+        return GroupedGemm(
+            m, k, columns, operator.copies, held, weights, near, far, kind, pace, n / columns, part.rows, operator.unequal
+        )
     apart = ceil_div(operator.apart, tp) if operator.apart > 1 and operator.n.split else operator.apart
     return Gemm(m, k, columns, k * columns * BYTES_BY_FORMAT[single_weights], act, kind, pace, n / columns, apart)
 

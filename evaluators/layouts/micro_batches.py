@@ -164,7 +164,7 @@ class IterationWork(NamedTuple):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the iteration is padded to a recorded graph: it only decodes, and no more requests than the largest has."""
+        """Whether a recorded graph replays the iteration: it only decodes, and fits the largest one."""
         return bool(self.graph_sizes) and self.phase == "decode" and bool(np.all(self.decodes <= self.graph_sizes[-1]))
 
     def turns(self) -> list[ReplicaStep]:

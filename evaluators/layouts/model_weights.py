@@ -102,7 +102,7 @@ def embedding_bytes(model: Model, precision: FormatPlan, tp: Any = 1) -> Any:
 
 @lru_cache(maxsize=256)
 def model_weight_bytes(model: Model, precision: FormatPlan, guesses: int = 0) -> float:
-    """Bytes of all weights of a model with `guesses` modules that predict tokens, in their number formats. [B]"""
+    """Bytes of all weights of a model, with its modules that predict tokens, in their formats. [B]"""
     parts = transformer_segments(model, replace(ONE_TOKEN_STEP, guesses=guesses))
     return float(
         sum(part.times * (product_bytes(part, precision) + unquantized_bytes(part, model, precision)) for part in parts)

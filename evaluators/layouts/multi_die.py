@@ -36,7 +36,8 @@ from dse.evaluators.graph.router_operators import with_router_operators
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.attention_requests import RequestsOfReach, no_requests
-from dse.evaluators.layouts.die_segments import as_number, operator_names, segment_on_die, split_at_experts, values_left
+from dse.evaluators.layouts.die_segments import as_number, operator_names, segment_on_die, split_at_experts
+from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.micro_batches import ReplicaStep, ReplicaWork, micro_batch_counts
 from dse.space.array_math import Array, ceil_div, maximum, minimum
 from dse.space.chip import DieGrid
@@ -266,27 +267,21 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
     at, attend = turn.at, turn.attend
     model, nbytes = context.model, context.itemsize * context.model.hidden
     graph = tuple(common_segment(part) if attend is no_requests else part for part in transformer_segments(model, at))
-    flop_by_operator = {
-        (part.name, operator.name): useful_flop(operator) / die_split.tp for part in graph for operator in part.operators
-    }
-    for key, flop in list(flop_by_operator.items()) if die_split.shared and die_split.ep > 1 else ():
-        if key[1] in SHARED_EXPERT_OPERATORS:  # done where experts are
-            flop_by_operator[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
+    flop_by_operator = _useful_flop_by_operator(graph, die_split)
     parts = {part.name: segment_on_die(context.whole(model, part), die_split.tp) for part in graph}
     rows: Any = 0.0
     gathered = sum(_gathered_bytes(context, turn, die_split)) if die_split.gathers and model.experts is not None else 0.0
-    mean_parts = dict[str, Segment]()
+    mean_parts, across = dict[str, Segment](), dict[str, DisaggregatedFfn]()
     for name in parts if model.experts is not None and die_split.ep > 1 and not die_split.attention else ():
         if name.startswith(MOE):
             parts[name], mean_parts[name], rows = _experts(context, turn, die_split, name)
-    across: dict[str, DisaggregatedFfn] = {}
     for part in graph if die_split.attention else ():
         if part.kind == FEEDING:
             across[part.name] = disaggregated_ffn(context, turn, die_split, part, flop_by_operator)
             rows = maximum(rows, across[part.name].rows)
 
     @cache  # layers of two kinds may have the same attention
-    def block(name: str, operator_names: tuple[str, ...] = (), *, mean: bool = False) -> CallBlock:
+    def block(name: str, operator_names: tuple[str, ...] = (), mean: bool = False) -> CallBlock:
         given_part = mean_parts[name] if mean else parts[name]
         mine = tuple(operator for operator in given_part.operators if not operator_names or operator.name in operator_names)
         part = replace(given_part, times=1, operators=mine)
@@ -316,34 +311,29 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
             return calls + _routed(parts[feeds], block, turn, context, die_split)
         return calls + operator(feeds) + summed(f"{feeds} sums") if feeds else calls
 
-    def beyond(feeds: str) -> tuple[CallBlock, ...]:
-        return across[feeds].beyond if feeds in across else ()
-
     @cache
-    def means(feeds: str) -> tuple[tuple[CallBlock, CallBlock], ...]:
-        if not context.counts_calls:
-            return ()
-        if feeds in across:
-            return tuple(zip(across[feeds].beyond, across[feeds].mean, strict=True))
-        if feeds not in mean_parts:
-            return ()
-        names = operator_names(split_at_experts(parts[feeds])[1])
-        return ((block(feeds, names), block(feeds, names, mean=True)),)
+    def elsewhere(feeds: str) -> tuple[Any, ...]:
+        """What dies of FFNs do, and blocks of the busiest die with those of the mean one."""
+        beyond = across[feeds].beyond if feeds in across else ()
+        if not context.counts_calls or not (beyond or feeds in mean_parts):
+            return beyond, ()
+        names = operator_names(split_at_experts(parts[feeds])[1]) if feeds in mean_parts else ()
+        pairs = zip(beyond, across[feeds].mean, strict=True) if beyond else [(block(feeds, names), block(feeds, names, True))]
+        return beyond, tuple(pairs)
 
     units = [LayerUnit(EMBEDDING, operator("embedding"), 1)]
     units += [
-        LayerUnit(layer_label(model, *names), layer(*names), times, beyond(names[1]), means(names[1]))
+        LayerUnit(layer_label(model, *names), layer(*names), times, *elsewhere(names[1]))
         for names, times in equal_layer_runs(model)
     ]
     head = operator("head") + _chosen(at, die_split)
     if at.guesses:
         drafted = layer(*(part.name for part in mtp_layers(model)))
         steps = drafted + operator("mtp") + _chosen(at, die_split)
-        drafts = mtp_layers(model)[1].name
-        units.append(LayerUnit(DRAFT, steps, at.guesses, beyond(drafts), means(drafts)))
+        units.append(LayerUnit(DRAFT, steps, at.guesses, *elsewhere(mtp_layers(model)[1].name)))
     units.append(LayerUnit(HEAD, head, 1))
     mine = [part for part in parts.values() if part.name not in across]
-    left = reduce(maximum, (values_left(part) + 2.0 * part.rows * model.hidden for part in mine))
+    left = reduce(maximum, (as_number(live_values(part, model.hidden, left_out="experts_")) for part in mine))
     return MicroBatchPass(
         turn.times,
         tuple(units),
@@ -353,6 +343,17 @@ def _pass(turn: ReplicaStep, die_split: DieSplit, context: DieContext) -> MicroB
         reduce(maximum, (of_part.held for of_part in across.values()), 0.0) * context.itemsize,
         turn.asked or at,
     )
+
+
+def _useful_flop_by_operator(graph: tuple[Segment, ...], die_split: DieSplit) -> dict[tuple[str, str], Any]:
+    """Useful operations of each operator on a die, by its segment and name; shared experts' where all experts are. [op]"""
+    flop_by_operator = {
+        (part.name, operator.name): useful_flop(operator) / die_split.tp for part in graph for operator in part.operators
+    }
+    for key, flop in list(flop_by_operator.items()) if die_split.shared and die_split.ep > 1 else ():
+        if key[1] in SHARED_EXPERT_OPERATORS:  # done where experts are
+            flop_by_operator[key[0], f"experts_{key[1].removeprefix('shared_')}"] += flop
+    return flop_by_operator
 
 
 class DisaggregatedFfn(NamedTuple):
@@ -439,7 +440,7 @@ def disaggregated_ffn(
     calls += [block(replace(near, times=1, operators=stay), 1.0)] if stay else []
     calls += [DieExchange("tokens", "allgather", nbytes)] if die_split.tp > 1 else []
     share = die_split.tp * every / at.tokens / ep  # of all that a group asks
-    left = values_left(far) + 2.0 * far.rows * model.hidden
+    left = as_number(live_values(far, model.hidden, left_out="experts_"))
     return DisaggregatedFfn(calls, (block(far, share),), (block(mean, share),), rows, left)
 
 

@@ -6,7 +6,7 @@ columns of its weights: both have its input, and what the first has computed goe
 
 # mypy: disable-error-code="no-untyped-def"
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, Operator, RecurrenceOp, Segment, dim_width
+from dse.evaluators.graph.operators import AttentionOp, MatMulOp, RecurrenceOp, Segment
+from dse.evaluators.layouts.live_activations import carried_values
 from dse.evaluators.layouts.model_weights import product_bytes
 from dse.evaluators.layouts.residency import StageShares
 from dse.evaluators.machine.compile_cache import compiled_part, compiled_without_gil
@@ -304,33 +305,7 @@ def _filled(done, divisible, sending, slope, bound, ends):
 def _rows(part: Segment, hidden: float, precision: FormatPlan) -> list[tuple[float, bool, float, float]]:
     """Weights, whether it may be divided, crossing and result of each operator of a part, once."""
     rows = []
-    for operator, (crossing, result) in zip(part.operators, _carried(part, hidden), strict=True):
+    for operator, (crossing, result) in zip(part.operators, carried_values(part, hidden), strict=True):
         stored = product_bytes(replace(part, operators=(operator,)), precision)
-        rows.append((stored, isinstance(operator, MatMulOp), crossing, result))
+        rows.append((stored, isinstance(operator, MatMulOp), crossing / part.rows, result / part.rows))
     return rows
-
-
-def _carried(part: Segment, hidden: float) -> Iterator[tuple[float, float]]:
-    """Of each operator: values of a token that cross its beginning, and those that it adds."""
-    if part.name == "embedding":
-        yield 0.0, 0.0
-        return
-    needed = {need for operator in part.operators for need in operator.needs}
-    for place, operator in enumerate(part.operators):
-        later = {need for following in part.operators[place:] for need in following.needs}
-        live = sum(_result(part, earlier) for earlier in part.operators[:place] if earlier.name in later)
-        # the head needs the residual stream for its norm alone
-        stream = hidden if part.name != "head" or not place else 0.0
-        yield stream + live, _result(part, operator) if operator.name in needed else 0.0
-
-
-def _result(part: Segment, operator: Operator) -> float:
-    """Values of a token that an operator makes; the rows of an operator may be several a token."""
-    if isinstance(operator, AttentionOp):
-        return float(operator.heads.units * operator.v_dim)
-    if isinstance(operator, RecurrenceOp):
-        return float(operator.heads.units * operator.value_dim)
-    if isinstance(operator, IndexerOp):
-        return float(operator.top // operator.block)
-    rows, dim = (operator.m, operator.n) if isinstance(operator, MatMulOp) else (operator.rows, operator.dim)
-    return float(dim_width(dim) * rows / part.rows)

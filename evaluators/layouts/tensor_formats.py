@@ -35,12 +35,15 @@ HEAD_OPERATORS = ("head", "mtp_head")
 def unquantized_format(precision: FormatPlan) -> str:
     """Number format of what files of fewer bits leave at 16: norms, biases, routers, embedding and head.
 
+    An embedding `as_weights` counts all of these as weights, as papers do.
+
     >>> unquantized_format(FormatPlan(weights="int4_g128", activations="fp16", kv="fp16"))
     'bf16'
     >>> unquantized_format(FormatPlan(weights="fp16", activations="fp16", kv="fp16"))
     'fp16'
     """
-    return WIDE_FORMAT if FORMATS[precision.weights].bits < FORMATS[WIDE_FORMAT].bits else str(precision.weights)
+    narrow = FORMATS[precision.weights].bits < FORMATS[WIDE_FORMAT].bits
+    return WIDE_FORMAT if narrow and precision.embedding != AS_WEIGHTS else str(precision.weights)
 
 
 def embedding_format(precision: FormatPlan) -> str:
@@ -60,7 +63,7 @@ def _table_format(option: str | None, precision: FormatPlan) -> str:
 
 
 def weight_format(part: Segment, operator: Operator, precision: FormatPlan) -> str:
-    """Number format of an operator's weights: those of experts, attention, head, routers, or of all others."""
+    """Number format of an operator's weights, from those of experts, attention, head and all others."""
     if operator.name in HEAD_OPERATORS:
         return head_format(precision)
     if operator.name in ROUTING_OPERATORS:

@@ -39,9 +39,10 @@ from dse.evaluators.graph.operators import (
     useful_flop,
 )
 from dse.evaluators.graph.step_counts import StepCounts
-from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.graph.transformer import END_SEGMENTS, transformer_segments
 from dse.evaluators.layouts.engine_overheads import NO_TERMS, StepTerms, with_logits
 from dse.evaluators.layouts.library_problems import attention_problem, elementwise_problem, gemm_problem
+from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import embedding_bytes, product_bytes, unquantized_bytes
 from dse.evaluators.layouts.tensor_formats import format_product, index_format, weight_format
 from dse.space.array_math import ceil_div, maximum
@@ -162,9 +163,9 @@ def device_memory(
 ) -> DeviceMemory:
     """Memory of one device: its share of weights, caches and states, and activations of `tokens`. [B]
 
-    The embedding table is divided by rows like the head; a tied table is stored once. Activations are the
-    residual stream, twice, and the widest intermediate: of a batch those of one prompt at a time, which is what the batches of
-    [yuzuguler2025] have room for, of requests that are served those of the largest iteration.
+    The embedding table is divided by rows like the head; a tied table is stored once. Activations are the most that is alive at
+    once: of a batch those of one prompt at a time, which is what the batches of [yuzuguler2025] have room for, of requests that
+    are served those of the largest iteration.
 
     Args:
         parts, model, tp, precision: of a step, and how it is divided.
@@ -187,25 +188,21 @@ def device_memory(
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
-    activations = tokens * (2 * model.hidden + _widest(model, tp)) * float(BYTES_BY_FORMAT[precision.activations])
+    most_alive = maximum(tokens * _live(model, tp, ends=False), sequences * _live(model, tp, ends=True))
+    activations = most_alive * float(BYTES_BY_FORMAT[precision.activations])
     return DeviceMemory(weights, kv, activations, most, ffn)
 
 
-def _widest(model: Model, tp: Any) -> Any:
-    """Values of a token of a prompt that one product in a layer leaves on a device, those of all its experts together; what is
-    summed over devices goes into the residual stream.
-    """
-    return reduce(maximum, (operator.m * local_width(operator.n, tp) for operator in _within(model)))
+def _live(model: Model, tp: Any, *, ends: bool) -> Any:
+    """Most values of a token that are alive at once on a device, in layers, or in the head."""
+    parts = (part for part in _prompt_segments(model) if (part.name in END_SEGMENTS) == ends)
+    return reduce(maximum, (live_values(part, model.hidden, lambda dim: local_width(dim, tp)) for part in parts))
 
 
 @lru_cache(maxsize=256)
-def _within(model: Model) -> tuple[MatMulOp, ...]:
-    """Products in layers for a token of a prompt but those that end in the residual stream."""
-    parts = transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
-    products = (
-        operator for part in parts if part.name != "head" for operator in part.operators if isinstance(operator, MatMulOp)
-    )
-    return tuple(product for product in products if not product.k.split)
+def _prompt_segments(model: Model) -> tuple[Segment, ...]:
+    """Segments for a token of a prompt."""
+    return transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
 
 
 def _cached(
@@ -285,7 +282,7 @@ def segment_calls(
     heads: str | None = None,
     terms: StepTerms = NO_TERMS,
 ) -> tuple[KernelCall, ...]:
-    """Calls of a segment's operators on one of `tp` devices, and of what the engine does around expert products and logits."""
+    """Calls of a segment on one of `tp` devices, with what the engine does around experts and logits."""
     calls: list[KernelCall] = []
     for operator in part.operators:
         calls.append(device_call(part, operator, tp, precision, rates, heads, terms))

@@ -9,7 +9,12 @@ from dse.evaluators.machine.device_links import CollectiveLibrary, DiePorts
 from dse.evaluators.machine.library_die import DieLibraries, die_libraries
 from dse.evaluators.machine.memory_side_cache import MemorySideCache, memory_side_cache
 from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, tile_fabric, with_vector_reduction
-from dse.evaluators.machine.shared_cache_die import DieCache, power_limited_seconds, shared_cache_parts
+from dse.evaluators.machine.shared_cache_die import (
+    DieCache,
+    power_limited_seconds,
+    refuse_unknown_power,
+    shared_cache_parts,
+)
 from dse.space.chip import Chip, DeviceLinks, NodeNetwork
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.main_memory import MainMemory, main_memory
@@ -99,6 +104,7 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
     """Machine of a shared-cache die: pooled cores and links to other dies, under a software stack."""
     matrix, cache, memory = shared_cache_parts(chip, mapping)
     stack, ports = mapping.stack, None
+    refuse_unknown_power(chip, stack)
     if chip.network is not None:
         library = CollectiveLibrary(
             stack.ring_collectives,

@@ -125,20 +125,30 @@ class RatedMemory(NamedTuple):
 
 
 def power_limited_seconds(chip: Chip, stack: Stack) -> Any:
-    """Time by which the board's power limit lengthens an operation of a product; None without such a term. [s]
+    """Time by which the power limit of a board lengthens an operation; None without such a term. [s]
 
         t = E / P
 
     E is the energy of an operation, whatever its format, and P the power of the board. With the reached peak F of a format
     an operation takes 1/F + E/P, so that the share of the peak falls as 1 / (1 + E F / P).
 
-    Raises:
-        IncompatibleOptionsError: chips whose power is unknown.
+    It is 0 where the power is unknown, which `refuse_unknown_power` refuses.
     """
     if stack.matrix_energy is None:
         return None
     power = 0.0 if chip.power is None else chip.power
-    unknown = np.logical_and(stack.matrix_energy > 0, power == 0)
+    return stack.matrix_energy * where(power > 0, 1.0, 0.0) / divisor(power)
+
+
+def refuse_unknown_power(chip: Chip, stack: Stack) -> None:
+    """Refuse an energy of operations at the power limit for chips whose power is unknown.
+
+    Raises:
+        IncompatibleOptionsError: likewise, of these designs.
+    """
+    if stack.matrix_energy is None:
+        return
+    unknown = np.logical_and(stack.matrix_energy > 0, (0.0 if chip.power is None else chip.power) == 0)
     if unknown.any():
         raise IncompatibleOptionsError(
             "mapping.stack.matrix_energy: needs the chip's power limit, which is unknown; set chip.power, or "
@@ -146,7 +156,6 @@ def power_limited_seconds(chip: Chip, stack: Stack) -> Any:
             *("matrix_energy", "power"),
             some=unknown,
         )
-    return stack.matrix_energy / divisor(power)
 
 
 def shared_cache_parts(chip: Chip, mapping: Mapping) -> tuple[PooledEngines, DieCache, RatedMemory]:

@@ -184,7 +184,7 @@ def dealt_request_counts(copies: float, most: float, turns: int = MAX_DEALS) -> 
 
 
 def padding_edges(sizes: Sequence[float], most: float) -> list[float]:
-    """Request counts on both sides of where padding of decode batches steps: each padded size, and one request more.
+    """Request counts on both sides of each step that padding makes: a recorded batch, and one more.
 
     Between two of them a padded iteration is linear in its requests, as a table takes it to be.
 

@@ -99,6 +99,8 @@ def case_breakdown(design: Design, case: BatchCase, decode_context: str, fidelit
     spans: dict[str, dict[str, list[TimelineBar]]] = {}
     phases = layout.phases(design, job, fidelity, detailed=True)
     for phase in phases:
+        if not np.any(phase.seconds):  # a batch without decode, or a transition between equal layouts
+            continue
         rows += _rows(layout, phase, fidelity)
         blocks = [timed_block for timed_block in phase.timed if np.any(timed_block.block.times)]
         lines: dict[str, list[TimelineBar]] = {}

@@ -55,4 +55,25 @@ class DecodeAttentionConstants:
     )  # fmt: skip
     most: int = integer_field("parts of a request's KV cache, at most")
     block: int = integer_field("keys of the smallest part of a KV cache for a single query")
+    few: Any = quantity_field(
+        "1",
+        "parts per core, of all requests and KV heads, below which queries are computed singly; tiles if absent",
+        absent=True,
+    )
+    cut: Any = quantity_field(
+        "s", "time to join the parts of single queries whose caches are cut, however few; none if absent", absent=True
+    )
+    single: Any = quantity_field("s", "core time of a single query, besides its keys; none if absent", absent=True)
+    lead: Any = quantity_field(
+        "s",
+        "time per key of a cache's first keys, before anything overlaps, for heads of 128 columns; none if absent",
+        absent=True,
+    )
+    wide_start: Any = quantity_field(
+        "s", "additional start of tiles of heads with more than 128 columns; none if absent", absent=True
+    )
+    wide_hbm: Any = quantity_field(
+        "1", "share of the memory's bandwidth with tiles of heads with more than 128 columns; as `hbm` if absent",
+        high=1.0, positive=True, absent=True,
+    )  # fmt: skip
     measured_ranges: Any = ranges()

@@ -18,6 +18,12 @@ class QuantisedGemm:
     start: Number = quantity_field("s", "start of the quantising kernel, with its wait")
     achieved: Number = quantity_field("1", "share of the engines' peak at 8 bits that products reach", high=1.0, positive=True)
     splits: Number = integer_field(SPLITS)
+    waves: Any = quantity_field(
+        "1", "share of the last wave of tiles that stays idle; as for 16 bits if absent", high=1.0, absent=True
+    )
+    padding: Any = quantity_field(
+        "s", "core time per inner column and row of the last tile beyond the product's rows; none if absent", absent=True
+    )
 
 
 @record_class
@@ -49,6 +55,7 @@ class GemmConstants:
     )
     tile: Number = quantity_field("s", "start and end of a tile on a core, besides its operations")
     splits: Number = integer_field(SPLITS)
+    join: Any = quantity_field("s", "time to add partial sums if the inner dimension is split; none if absent", absent=True)
     eight: Any = part_field(
         "8-bit products; if absent, at 16-bit shares of the engine's rate, with quantised operands",
         EightBitGemm,

@@ -33,4 +33,14 @@ class GroupedGemmConstants:
     group: Any = quantity_field(
         "s", "additional start per expert on the die, for kernels with scales of blocks; none if absent", absent=True
     )
+    tile: Any = quantity_field("s", "start and end of a tile on a core, besides its operations; none if absent", absent=True)
+    tensor_start: Any = quantity_field(
+        "s", "additional start of a product of 8 bits with one scale per tensor or channel; none if absent", absent=True
+    )
+    quantised: Any = quantity_field(
+        "1",
+        "share of the memory's bandwidth for rows read in 16 bits and written in 8 with scales of blocks; none if absent",
+        positive=True,
+        absent=True,
+    )
     measured_ranges: Any = ranges()

@@ -36,4 +36,15 @@ class PrefillAttentionConstants:
     launches: str = option_field(
         "launches of an iteration with prompts and decodes: one, or two with one for decodes", MIXED_BATCH_LAUNCHES
     )
+    usual: Any = integer_field(
+        "columns of a key and value for which `start`, `unit` and `achieved` are; for all heads if absent", absent=True
+    )
+    other_start: Any = quantity_field(
+        "s", "start and end of a kernel for heads of other columns; as usual if absent", absent=True
+    )
+    other_unit: Any = quantity_field("s", "core time per tile of heads of other columns; as usual if absent", absent=True)
+    wide_achieved: Any = quantity_field(
+        "1", "share of the matrix peak within a tile of heads of more columns; as usual if absent", high=1.0, positive=True,
+        absent=True,
+    )  # fmt: skip
     measured_ranges: Any = ranges()

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ STEPS = {
     "join": (8e-6, 0.0, 3e-5),
     "cached": (0.7, 0.05, 1.0),
     "sharpness": (2.0, 1.0, 8.0),
+    "single": (1e-6, 0.0, 1e-5),
+    "lead": (5e-9, 0.0, 1e-7),
+    "cut": (5e-6, 0.0, 2e-5),
+    "wide_start": (2e-6, 0.0, 1e-5),
+    "wide_hbm": (0.85, 0.3, 1.0),
 }
 """Numbers of decode steps: where a fit begins, and the ends of its range."""
 
@@ -42,12 +48,19 @@ LAUNCHES = {
 
 
 ANY_KNEE = (4.0, "rows are as near with 2 as with 8: below what the cache keeps little is missed, above it nearly all")
+ALL_KEPT = (1.0, "fitted with the rest it ends 3 % beside: the die's cache keeps as much as it has")
 NO_LENGTH = (0.0, "fitted with the rest it ends here: what the cache keeps is bytes, however long a request is")
-NONE_ALONE: dict[str, tuple[float, str]] = {
+ONE_SHAPE: dict[str, tuple[Any, str]] = dict.fromkeys(
+    ("single", "lead", "cut", "wide_start", "wide_hbm"), (None, "no row has a short cache, or heads of other columns than 128")
+)
+"""What rows of caches from 256 keys on, of heads of 128 columns, say nothing of."""
+
+NONE_ALONE: dict[str, tuple[Any, str]] = ONE_SHAPE | {
     "walk": (1e-8, "no row has a query by itself: as of trtllm_h100"),
     "join": (0.0, "no row has a query by itself"),
     "cached": (0.7, "no row reads keys again: a part of what the die's cache can"),
 }
+"""What rows of KV heads with several queries say nothing of, besides."""
 
 
 def launches(stack: str) -> str:
@@ -75,7 +88,17 @@ XQA = "[tensorrtllm2025] computeMultiBlockCount: "
 SPLITS = "[flashattention2] num_splits_heuristic: "
 RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "trtllm": (
-        {"shared": 32, "wider": "alone", "fewest": 2, "part": 128, "waves": 8.0, "full": 8.0, "most": 128, "block": 512},
+        {
+            "shared": 32,
+            "wider": "alone",
+            "fewest": 2,
+            "part": 128,
+            "waves": 8.0,
+            "full": 8.0,
+            "most": 128,
+            "block": 512,
+            "few": 0.25,
+        },
         {
             "shared": "[tensorrtllm2025] supportConfigHMMA: groups of up to 32 heads",
             "wider": "[tensorrtllm2025] supportConfigHMMA: more go to the kernel of single queries, as rows of 64 heads say",
@@ -84,11 +107,22 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "waves": XQA + "kTargetWaveFactor",
             "full": XQA + "parts are no more than sqrt(8 parts)",
             "most": "beyond 262,144 keys only, where its workspace ends",
+            "few": "[tensorrtllm2025] mayHavePerfGain: kEnableMinBlockFactor, of whole parts",
             "block": "[tensorrtllm2025] multi_block_grid_setup: 1,024 threads, 16 a key, take eight keys at a time",
         },
     ),
     "vllm": (
-        {"shared": 64, "wider": "tiles", "fewest": 1, "part": 128, "waves": 2.0, "full": None, "most": 128, "block": 128},
+        {
+            "shared": 64,
+            "wider": "tiles",
+            "fewest": 1,
+            "part": 128,
+            "waves": 2.0,
+            "full": None,
+            "most": 128,
+            "block": 128,
+            "few": None,
+        },
         {
             "shared": "[flashattention2] set_params_splitkv: a block of 64 rows, as rows of 64 heads on one KV head say",
             "wider": "[flashattention2] set_params_splitkv: blocks of 64 rows, as many as it takes",
@@ -98,13 +132,14 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
             "full": SPLITS + "as many as fill the waves",
             "most": SPLITS + "128 splits",
             "block": "no row has a query by itself: a block of keys",
+            "few": "one kernel for all",
         },
     ),
 }
 """How libraries cut caches, by what their stacks begin with: values, and where they are from."""
 
 STEP_STACKS = (
-    ("h100_sxm/attention/trtllm", "trtllm_h100", "h100", {"knee": ANY_KNEE, "length": NO_LENGTH}),
+    ("h100_sxm/attention/trtllm", "trtllm_h100", "h100", {"knee": ANY_KNEE, "length": NO_LENGTH, "kept": ALL_KEPT}),
     (
         "a100_sxm/attention/vllm", "vllm_a100", "a100",
         NONE_ALONE | {"knee": ANY_KNEE, "length": NO_LENGTH},
@@ -120,18 +155,34 @@ FEW = NONE_ALONE | {
 """What 24 rows of one shape are too few for."""
 
 
+OTHER_HEADS = ("other_start", "other_unit", "wide_achieved")
+"""Numbers of prompts for heads of other columns than 128, which rows of one stack have."""
+
+USUAL, USUAL_COLUMNS = 256, "columns of rows whose heads have 128, for which the library has its best kernels"
+
+
 def _prompts(stack: str, chip: str, _: str, rows: int, measured: tuple[PartRow, ...]) -> FittedPart:
-    how = launches(stack)
+    how, others = launches(stack), any(row.sizes["dim"] != COMMON_DIM for row in measured)
     reasons = {"idle": UNHEARD, "convert": NO_CONVERSION, "rows": ROWS, "launches": LAUNCHES[how]}
+    reasons |= {"usual": USUAL_COLUMNS} if others else {}
+    names = (*PROMPTS, *(OTHER_HEADS if others else ()))
+    usual = USUAL if others else None
 
     def record(values: Vector) -> PrefillAttentionConstants:
-        given = dict(zip(PROMPTS, map(float, values), strict=True))
-        return PrefillAttentionConstants(**given, idle=0.0, convert=1.1, rows=rows, launches=how)
+        given = dict(zip(names, map(float, values), strict=True))
+        return PrefillAttentionConstants(**given, idle=0.0, convert=1.1, rows=rows, launches=how, usual=usual)
 
+    start, low, high = (
+        ends[: len(names)]
+        for ends in (
+            (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3, 1e-5, 4e-6, 0.5),
+            (0.0, 0.05, 0.1, 0.0, 0.0, 1.0, 0.0, 0.0, 0.05),
+            (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0, 3e-5, 2e-5, 1.0),
+        )
+    )
     return FittedPart(
-        "prefill_attention", stack, chip, measured, record, _attended, PROMPTS, (8e-6, 0.55, 0.6, 2e-6, 0.5, 1.3),
-        (0.0, 0.05, 0.1, 0.0, 0.0, 1.0), (3e-5, 1.0, 1.0, 2e-5, 1.0, 20.0), reasons, "aiconfigurator2025",
-    )  # fmt: skip
+        "prefill_attention", stack, chip, measured, record, _attended, names, start, low, high, reasons, "aiconfigurator2025"
+    )
 
 
 FLASH_STACKS = (
@@ -202,7 +253,7 @@ def _mixed(folder: Path) -> FittedPart:
     )  # fmt: skip
 
 
-def _steps(stack: str, chip: str, less: dict[str, tuple[float, str]], measured: tuple[PartRow, ...]) -> FittedPart:
+def _steps(stack: str, chip: str, less: dict[str, tuple[Any, str]], measured: tuple[PartRow, ...]) -> FittedPart:
     rule, of_rule = RULES[stack.partition("_")[0]]
     reasons = {name: why for name, (_, why) in less.items()} | of_rule
     names = tuple(name for name in STEPS if name not in less)
@@ -242,7 +293,9 @@ SIXTEEN = "mapping=sglang mapping.both.tp=1"
 
 def _asked(folder: Path, kind: str, begins: str) -> tuple[PartRow, ...]:
     rows = []
-    for entry, where in table(folder, f"aic_{kind}_attention.csv"):
+    given = ((entry, where, False) for entry, where in table(folder, f"aic_{kind}_attention.csv"))
+    added = ((entry, where, True) for entry, where in table(folder, "extra/attention.csv") if entry["kind"].startswith(kind))
+    for entry, where, grouped in chain(given, added):
         if not entry["source"].startswith(begins):
             continue
         batch, heads, kv_heads, dim, new, past = (
@@ -254,8 +307,24 @@ def _asked(folder: Path, kind: str, begins: str) -> tuple[PartRow, ...]:
         sizes = {"requests": batch, "heads": heads, "kv_heads": kv_heads, "dim": dim, "keys": past + new}
         if kind == "context":
             sizes |= {"m": new, "past": past, "decodes": 0, "cached": 0, "tokens": batch * new, "before": batch * past}
-        rows.append(PartRow({name: float(value) for name, value in sizes.items()}, "", words, float(entry["seconds"]), where))
+        numbers = {name: float(value) for name, value in sizes.items()}
+        rows.append(PartRow(numbers, "", words, float(entry["seconds"]), where, _group(dim, past + new) if grouped else ""))
     return tuple(rows)
+
+
+def _group(dim: int, keys: int) -> str:
+    """Group of an added row: heads of other columns, short caches, or many queries of a KV head.
+
+    >>> _group(64, 512), _group(128, 64), _group(128, 4096)
+    ('heads of 64', 'short caches', 'shared KV heads')
+    """
+    if dim != COMMON_DIM:
+        return f"heads of {dim}"
+    return "short caches" if keys < SHORTEST_GIVEN else "shared KV heads"
+
+
+COMMON_DIM, SHORTEST_GIVEN = 128, 256
+"""Columns of a head, and keys of the shortest cache, among rows of decode steps that are not added."""
 
 
 HEADS = {"heads": 32.0, "kv_heads": 8.0, "dim": 128.0}

@@ -37,6 +37,7 @@ from dse.config.record_parser import RANGES
 from dse.evaluators.evaluation import PHYSICS_VERSION, explain
 from dse.evaluators.kernels.library import LIBRARY
 from dse.report.standalone_pages import build_calibration_page
+from dse.space.aliases import current_choice
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
 from dse.studies.gpu_measured.measured import FittedPart, spread
@@ -54,6 +55,9 @@ BETWEEN = {("h100", "moe_all_to_all"): ("h200",), ("h800_ep", "moe_all_to_all"):
 """Chips with equal links, by the chip and kind of a part for exchanges between dies."""
 
 FOLDS, SEED = 5, 0
+
+MAX_NUMBERS = 14
+"""Fitted numbers of a part at most; of a group of kernels with a form of its own, at most three."""
 
 RESULTS = Path(__file__).with_name("results.csv")
 """Results of the last fit: errors by stack and kind."""
@@ -107,8 +111,10 @@ def main(arguments: list[str]) -> int:
 
 def fit_part(part: FittedPart) -> PartFit:
     """Fitted numbers of a part, without its check rows."""
-    if len(part.names) > 10:
-        raise DesignError(f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; ten are enough")
+    if len(part.names) > MAX_NUMBERS:
+        raise DesignError(
+            f"gpu_measured: {part.stack} {part.kind}: {len(part.names)} numbers; at most {MAX_NUMBERS} are fitted"
+        )
     if part.follows:
         raise DesignError(f"gpu_measured: {part.stack} {part.kind} follows {', '.join(part.follows.values())}: fit that before")
     seconds = np.array([row.seconds for row in part.rows])
@@ -294,7 +300,7 @@ def write_sample(fits: list[PartFit]) -> None:
                 row, role = part.rows[i], "check" if checks[i] else "calibration"
                 if not row.words:
                     continue
-                words = f"chip={part.chip} stack={part.stack} {row.words}"
+                words = f"chip={part.chip} stack={current_choice('stack', part.stack)} {row.words}"
                 sizes = ", ".join(f"{name} {value:g}" for name, value in row.sizes.items())
                 name = f"g-{part.kind}-{part.stack}-{i}".replace("_", "-")
                 cells = (

@@ -21,6 +21,9 @@ from dse.space.fields import iterate_leaves, replace_leaves
 EVERY = 5
 """Of a stack's rows of a kind, in the order of their tables, each fifth is a check that nothing is fitted on."""
 
+EVERY_OF_GROUP = 2
+"""Of a group of rows that earlier fits were far from, each second is such a check."""
+
 Vector = NDArray[np.float64]
 
 
@@ -34,6 +37,7 @@ class PartRow:
         words: overrides for the same problem in `dse evaluate`, without chip and stack.
         seconds: that were measured.
         source: table, and place in it.
+        group: kind of kernel that earlier fits were far from; empty string for rows that these were made on.
     """
 
     sizes: dict[str, float]
@@ -41,6 +45,7 @@ class PartRow:
     words: str
     seconds: float
     source: str
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,17 @@ class FittedPart:
         return replace(self, record=lambda values: replace_leaves(self.record(values), same), follows={})
 
     def checks(self) -> NDArray[np.bool_]:
-        """Mask of check rows, on which nothing is fitted, shape (rows,)."""
-        return np.arange(len(self.rows)) % EVERY == EVERY - 1
+        """Mask of check rows, on which nothing is fitted, shape (rows,); each group is counted by itself."""
+        checks = np.zeros(len(self.rows), dtype=bool)
+        for group, places in self.groups().items():
+            every = EVERY_OF_GROUP if group else EVERY
+            checks[places[every - 1 :: every]] = True
+        return checks
+
+    def groups(self) -> dict[str, NDArray[np.intp]]:
+        """Places of the rows of each group, by its name."""
+        names = np.array([row.group for row in self.rows])
+        return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names)}
 
     def simulated_seconds(self, values: Vector, places: NDArray[np.intp]) -> Vector:
         """Simulated seconds of some rows with given constants, shape (rows,)."""

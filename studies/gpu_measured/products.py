@@ -20,6 +20,9 @@ FORMATS = {
 }
 """Formats of weights and activations by what tables call them, and how a library scales them."""
 
+GROUPS = {"fp8_block": "block fp8, other rows", "bfloat16": "narrow"}
+"""Groups of added products by format: row counts between multiples of a tile, and sides below 1,024."""
+
 RANGES = {
     "start": (5e-6, 0.0, 4e-5),
     "achieved": (0.8, 0.2, 1.0),
@@ -27,17 +30,23 @@ RANGES = {
     "sharpness": (4.0, 1.0, 20.0),
     "tile": (5e-7, 0.0, 1e-5),
     "waves": (0.5, 0.0, 1.0),
+    "join": (2e-6, 0.0, 1e-5),
     "eight.traffic": (0.4, 0.05, 2.0),
     "eight.tensor.start": (9e-6, 0.0, 3e-5),
     "eight.tensor.achieved": (0.7, 0.2, 1.0),
     "eight.block.start": (2e-6, 0.0, 3e-5),
     "eight.block.achieved": (0.6, 0.2, 1.0),
+    "eight.block.padding": (2e-11, 0.0, 1e-9),
 }
 """Start, low and high of what is fitted, SI."""
 
 SPLIT = "libraries of this stack split the inner dimension where that takes less"
 WHOLE = "kernels with scales of blocks do not split the inner dimension"
 FEW = "too few rows to fit it beside the others"
+NO_NARROW = "no row has so few tiles that only a split of the inner dimension helps"
+
+Fixed = dict[str, tuple[Any, str]]
+"""Numbers that are not fitted, with reasons; None for those that a part does not have."""
 
 LLAMA_8B = {
     "qkv_proj": (4096, 6144),
@@ -51,24 +60,27 @@ LLAMA_8B = {
 
 def parts(folder: Path) -> list[FittedPart]:
     """Product parts of each stack that has measurements."""
-    whole = {"splits": (16, SPLIT)}
+    whole: Fixed = {"splits": (16, SPLIT)}
+    common = whole | {"join": (None, NO_NARROW)}
     cut = "kernels of this stack cut tiles to fit the cores: a fit of it ends at 0"
-    eight = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
+    eight: Fixed = {"eight.tensor.splits": (16, SPLIT), "eight.block.splits": (1, WHOLE)}
+    eight |= {"eight.block.waves": (1.0, "kernels with scales of blocks have tiles of few sizes, and take whole waves")}
     return [
         _part("trtllm_h100", "h100", _aic(folder, "H100"), "aiconfigurator2025", whole | eight | dict.fromkeys(
             ("tile", "waves"), (0.0, cut)
         )),
-        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", whole),
-        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", whole),
-        _part("vllm_a100", "a100", _operators(folder), "vidur2024", whole),
-        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", whole | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
+        _part("trtllm_a100", "a100", _aic(folder, "A100"), "aiconfigurator2025", common),
+        _part("vllm_rtx4090", "rtx4090", _layers(folder), "llmservingsim2026", common),
+        _part("vllm_a100", "a100", _operators(folder), "vidur2024", common),
+        _part("eager_a100", "a100", _eager(folder), "llmcompass2024", common | {"sharpness": (4.0, FEW), "tile": (0.0, FEW)}),
         _part("deepgemm_h800", "h800", _deepgemm(folder), "deepgemm2025", {
-            "splits": (1, WHOLE), "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
+            "splits": (1, WHOLE), "join": (None, WHOLE),
+            "waves": (1.0, "a core has whole tiles, and rows are too few to fit it"),
         }),
     ]  # fmt: skip
 
 
-def _part(stack: str, chip: str, rows: tuple[PartRow, ...], source: str, fixed: dict[str, tuple[float, str]]) -> FittedPart:
+def _part(stack: str, chip: str, rows: tuple[PartRow, ...], source: str, fixed: Fixed) -> FittedPart:
     """A part with fitted numbers and some fixed ones with reasons, with 8-bit products if measured."""
     eight = any(name.startswith("eight") for name in fixed)
     names = tuple(name for name in RANGES if name not in fixed and (eight or not name.startswith("eight")))
@@ -112,18 +124,25 @@ def _seconds(sizes: dict[str, Vector], sort: str, constants: GemmConstants, sili
     return np.asarray(kernel_time(gemm, constants, silicon).seconds())
 
 
-def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str) -> PartRow:
+def row(m: float, k: float, n: float, dtype: str, seconds: str, source: str, group: str = "") -> PartRow:
     """Measured row of one matrix product."""
     weights, act, _ = FORMATS[dtype]
     words = f"workload=gemm mapping=tensor_parallel mapping.decode.tp=1 workload.shapes=[{m:.0f}x{k:.0f}x{n:.0f}]"
     words += f" mapping.precision.weights={weights} mapping.precision.activations={act}"
-    return PartRow({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source)
+    return PartRow({"m": m, "k": k, "n": n}, dtype, words, float(seconds), source, group)
 
 
 def _aic(folder: Path, device: str) -> tuple[PartRow, ...]:
+    tables = {"aic_gemm.csv": False, "aic_gemm_m_sweep.csv": False, "extra/gemm.csv": True}
     return tuple(
-        row(float(entry["m"]), float(entry["k"]), float(entry["n"]), entry["dtype"], entry["seconds"], where)
-        for name in ("aic_gemm.csv", "aic_gemm_m_sweep.csv")
+        row(
+            *(float(entry[name]) for name in ("m", "k", "n")),
+            entry["dtype"],
+            entry["seconds"],
+            where,
+            GROUPS[entry["dtype"]] if grouped else "",
+        )
+        for name, grouped in tables.items()
         for entry, where in table(folder, name)
         if entry["device"].startswith(device)
     )

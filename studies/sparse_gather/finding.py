@@ -86,7 +86,7 @@ def _share(question: Question, place: int) -> float:
 
 @cache
 def _asked(chip: str, context: int, *more: str) -> Question:
-    words = [*ON[chip], *LATENT, *more, "workload.batch=[8]", f"workload.prompt=[{context}]", "workload.output=[1]"]
+    words = [*ON[chip], *LATENT, *more, "workload.batch=[8]", f"workload.prompt=[{context}]", "workload.output=[2]"]
     words += ["workload.speculation=none", "model.max_position=1048576"]
     return build_question(compose(words), Path(__file__).parent)
 

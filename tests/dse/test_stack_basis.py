@@ -75,6 +75,17 @@ def test_first_lines_say_that_no_measurement_stands_behind_a_stack(
     assert text in typed("show", "one")[1]
 
 
+def test_capacity_names_kernels_that_no_measured_row_covers(tmp_path: Path, typed: Callable[..., tuple[int, str, str]]) -> None:
+    """A head that is wider than any measured product: said on the chip that was measured, as on any other."""
+    words = ("chip=h100", "stack=trtllm_h100", "model=qwen3_1b7", "devices=1", "space=empty")
+    words += ("workload.requests=300", "workload.ttft=1 s", "--out", str(tmp_path / "page.html"))
+    code, out, err = typed("capacity", *words)
+    assert code == 0, err
+    assert "beyond measured rows: elementwise" in out.replace("\n", " ")
+    basis = json.loads(typed("capacity", "--json", *words)[1])["chips"][0]["kernel_basis"]
+    assert "gemm (head) extrapolated: 151,936 columns (n) (measured 32 to 65,536)" in basis
+
+
 def test_a_stack_that_was_renamed_works_by_its_old_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group, names in {"stack": CHOICES["stack"]}.items():
         for old, new in names.items():

@@ -336,9 +336,8 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     assert float(room.request_bytes(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 
 
-WIDE = {"gpt_oss_20b": 4 * 2880, "mixtral_8x7b": 2 * 14336, "deepseek_v2_lite": 16 * 256, "llama3_8b": 14336}
-"""The widest of what products of a layer leave for a token of a prompt, shared out over devices: its experts together, or keys
-and values made of a latent; DeepSeek-V2-Lite's first layer has an FFN of 10,944."""
+WIDE = {"gpt_oss_20b": (4, 2880), "mixtral_8x7b": (2, 14336), "llama3_8b": (1, 14336)}
+"""Experts of a token, and their columns, which devices share out."""
 
 
 @pytest.mark.parametrize("model", WIDE)
@@ -366,10 +365,11 @@ def test_activations_are_those_of_as_many_tokens_as_go_at_a_time(
     (nbytes,) = (
         dict(limit.parts)["activations"] for limit in devices.TensorParallelServing().limits(base, load) if limit.parts
     )
-    widest = max(WIDE[model], 10944 if model == "deepseek_v2_lite" else 0) / tp
-    assert nbytes == pytest.approx(
-        tokens * (2 * load.model.hidden + widest) * BYTES_BY_FORMAT[base.mapping.precision.activations], rel=1e-9
-    )
+    (experts, columns), hidden = WIDE[model], load.model.hidden
+    gated = 3 * experts * columns / tp  # gates, what they multiply, and the products of these
+    joined = hidden + 2 * experts * columns / tp if experts == 1 else experts * (columns / tp + hidden)
+    alive = hidden + max(gated, joined)
+    assert nbytes == pytest.approx(tokens * alive * BYTES_BY_FORMAT[base.mapping.precision.activations], rel=1e-9)
 
 
 ONE = "mapping.both.tp=1"

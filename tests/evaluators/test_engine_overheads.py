@@ -16,6 +16,7 @@ from dse.evaluators.accounting.serving_instances.serving_layout import ServingLa
 from dse.evaluators.accounting.serving_runs.steady_state_run import coarse_table_points
 from dse.evaluators.calls.call import CallProduct, KernelCall, LeadingCollective
 from dse.evaluators.calls.prefetch import prefetched_bytes
+from dse.evaluators.cost_models import call_table
 from dse.evaluators.cost_models.analytical import ANALYTICAL
 from dse.evaluators.cost_models.analytical_collectives import die_allreduce_seconds
 from dse.evaluators.cost_models.call_cost import _duration, call_cost
@@ -31,6 +32,7 @@ from dse.evaluators.layouts.engine_overheads import (
     step_terms,
 )
 from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.malloc_settings import MANY
 from dse.evaluators.serving.iteration_time import axis_points, geometric_axes, tabulate_time
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
 from dse.evaluators.workloads.serving import serving_layout
@@ -228,8 +230,8 @@ def test_sums_have_the_bytes_of_their_format(reduction: str) -> None:
     each = [layout_of(way).phases(way, job, "analytical", detailed=True) for way in (plain, wide)]
     ratio = BYTES_BY_FORMAT[reduction] / BYTES_BY_FORMAT["fp8"]
     for before, after in zip(*each, strict=True):
-        assert after.activity.linked_bytes == pytest.approx(ratio * before.activity.linked_bytes)  # type: ignore[union-attr]
-        assert after.activity.memory_bytes == before.activity.memory_bytes  # type: ignore[union-attr]
+        assert after.activity.linked_bytes == pytest.approx(ratio * before.activity.linked_bytes)
+        assert after.activity.memory_bytes == before.activity.memory_bytes
         for block, other in zip(before.timed, after.timed, strict=True):
             assert [cost.engines for cost in block.costs] == [cost.engines for cost in other.costs]
             if block.block.opener is not None and other.block.opener is not None:
@@ -253,7 +255,8 @@ def test_the_host_works_once_an_iteration_and_once_a_decoding_request(
     ("model", "layers"), [("llama3_8b", 32 * 12), ("qwen3_30b_a3b", 48 * 25), ("deepseek_v2_lite", 1 * 12 + 26 * 25)]
 )
 def test_prompts_take_at_least_the_launches_of_all_kernels(model: str, layers: int) -> None:
-    iteration = IterationOverheads(eager_launch=2e-5, dense_layer_kernels=12, moe_layer_kernels=25)
+    terms: dict[str, Any] = {"eager_launch": 2e-5, "dense_layer_kernels": 12, "moe_layer_kernels": 25}
+    iteration = IterationOverheads(**terms)
     prompts = StepCounts("prefill", 64.0, 1.0, 2080.0, 0.0)
     found_model = asked(f"model={model}").workload.cases[0].model  # type: ignore[union-attr]
     assert launch_floor(iteration, found_model, prompts) == pytest.approx(2e-5 * layers)
@@ -303,6 +306,15 @@ def test_of_many_designs_only_those_without_a_power_are_infeasible() -> None:
     question = asked(*BATCH, "workload.batch=[1]")
     each = [replace_leaves(engine(question.base, {"matrix_energy": 1e-13}), {"chip.power": power}) for power in (700.0, 0.0)]
     assert evaluate(stack_designs(each), question.workload).feasible.tolist() == [True, False]
+
+
+def test_bounds_of_designs_without_a_power_have_no_limit_of_it() -> None:
+    base, load, layout = served_load("mapping.both.tp=1")
+    each = [replace_leaves(engine(base, {"matrix_energy": 1e-13}), {"chip.power": power}) for power in (700.0, 0.0)]
+    ((_, both),) = stack_designs(each).groups
+    prompts = np.broadcast_to(layout.work_lower_bounds(both, load).prompt, 2)
+    assert prompts[1] == np.squeeze(layout.work_lower_bounds(engine(base, {}), load).prompt)
+    assert prompts[0] > prompts[1]
 
 
 def test_padding_leaves_what_attention_reads() -> None:
@@ -443,6 +455,27 @@ def test_a_served_decode_iteration_takes_what_a_step_of_a_batch_takes(requests: 
     served = float(np.squeeze(iteration_pricing(engine(base, TERMS), load)(*counts)))
     batch = phase_seconds(engine(design, TERMS), job)[1] / float(np.sum(job.steps))
     assert served == pytest.approx(batch, rel=1e-9)
+
+
+@pytest.mark.parametrize("prefetch", ["none", "whole", "partial"])
+@pytest.mark.parametrize("count", [1, 5, MANY + 3])
+def test_a_table_of_calls_has_the_terms_or_declines(count: int, prefetch: str) -> None:
+    """Engines' power and imperfect overlap are declined; padding, logits, sums and messages are as call by call."""
+    design, job = batch_question("mapping.both.tp=4", f"mapping.both.prefetch={prefetch}", "workload.batch=[37]", FP8)
+    within = {name: value for name, value in TERMS.items() if name not in ("matrix_energy", "roofline_exponent")}
+    for terms, has_table in ((within, True), (TERMS, False)):
+        each = [replace_leaves(engine(design, terms), {"chip.hbm.bandwidth": 2e12 + 1e10 * number}) for number in range(count)]
+        ((_, many),) = stack_designs(each).groups
+        machine, of_stack = shared_cache_machine(many.chip, many.mapping), step_terms(many.mapping.stack)
+        inputs = job, "decode", many.mapping.decode, many.mapping.precision, many.chip.core.rates
+        blocks = devices._laid(*inputs, of_stack)
+        seconds = devices.step_seconds(*inputs, many.chip, machine, ANALYTICAL, of_stack)
+        plan = many.mapping.decode
+        timed = devices.timed_step(blocks, many.chip, plan, machine, ANALYTICAL)
+        np.testing.assert_array_equal(seconds, devices.blocks_seconds(timed))
+        table = call_table.table_seconds((blocks,), machine, ANALYTICAL, devices._prefetch(many.chip, plan))
+        if count in (1, MANY + 3):
+            assert (table is not None) == has_table
 
 
 SPREAD: dict[str, tuple[float, float]] = {

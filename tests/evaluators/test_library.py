@@ -36,7 +36,7 @@ PRODUCTS = "+mapping.stack.gemm={start: 4 us, achieved: 0.8, hbm: 0.83, sharpnes
 share = st.floats(0.1, 1.0)
 microseconds = st.floats(0.0, 2e-5)
 splits = st.sampled_from([1, 2, 4, 8, 16])
-quantised = st.builds(QuantisedGemm, start=microseconds, achieved=share, splits=splits)
+quantised = st.builds(QuantisedGemm, start=microseconds, achieved=share, splits=splits, waves=st.none() | st.floats(0.0, 1.0))
 constants = {
     "gemm": st.builds(
         GemmConstants,
@@ -47,6 +47,7 @@ constants = {
         waves=st.floats(0.0, 1.0),
         tile=st.floats(0.0, 1e-5),
         splits=splits,
+        join=st.none() | microseconds,
         eight=st.none() | st.builds(EightBitGemm, traffic=share, tensor=st.none() | quantised, block=st.none() | quantised),
     ),
 }
@@ -60,6 +61,9 @@ constants["grouped_gemm"] = st.builds(
     tensor=st.none() | share,
     block=st.none() | share,
     group=st.none() | microseconds,
+    tile=st.none() | microseconds,
+    tensor_start=st.none() | microseconds,
+    quantised=st.none() | share,
 )
 a_pass = st.builds(
     ElementwisePass, start=microseconds, share=share, cached=st.none() | share, core=st.none() | st.floats(1e9, 1e12)
@@ -82,6 +86,10 @@ context = st.builds(
     idle=microseconds,
     convert=share,
     rows=st.sampled_from([64, 128]),
+    usual=st.sampled_from([None, 128, 256]),
+    other_start=st.none() | microseconds,
+    other_unit=st.none() | microseconds,
+    wide_achieved=st.none() | share,
 )
 constants["prefill_attention"] = constants["mla_prefill_attention"] = context
 constants["decode_attention"] = st.builds(
@@ -106,6 +114,11 @@ constants["decode_attention"] = st.builds(
     full=st.none() | st.floats(1.0, 20.0),
     most=st.sampled_from([4, 128]),
     block=st.sampled_from([128, 512]),
+    single=st.none() | microseconds,
+    lead=st.none() | st.floats(0.0, 1e-7),
+    cut=st.none() | microseconds,
+    wide_start=st.none() | microseconds,
+    wide_hbm=st.none() | share,
 )
 constants["mla_decode_attention"] = st.builds(
     MlaDecodeConstants,
@@ -128,12 +141,16 @@ problems = {
         st.sampled_from(["", "tensor", "block"]),
     ),
     "grouped_gemm": st.builds(
-        lambda m, k, n, touched, scaling: GroupedGemm(m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling),
+        lambda m, k, n, touched, scaling, tokens, unequal: GroupedGemm(
+            m * touched, k, n, touched, 2 * touched, touched * k * n, n, k, scaling, tokens=tokens, unequal=unequal
+        ),
         size,
         size,
         size,
         st.integers(1, 256).map(float),
         st.sampled_from(["", "tensor", "block"]),
+        st.none() | size,
+        st.booleans(),
     ),
     "elementwise": st.builds(ElementwiseKernel, size, size, st.sampled_from(ELEMENTWISE_KINDS)),
 }
@@ -225,6 +242,34 @@ def test_a_product_of_few_rows_takes_what_its_weights_take() -> None:
     constants = GemmConstants(start=4e-6, achieved=0.8, hbm=0.83, sharpness=4.0, waves=0.0, tile=0.0, splits=16)
     seconds = [took("gemm", Gemm(m, 8192.0, 8192.0, 2 * 8192.0**2, 2.0), constants).seconds() for m in (1.0, 64.0, 128.0)]
     assert seconds[-1] < 1.1 * seconds[0]
+
+
+@given(st.floats(1e-12, 1e-10), st.integers(33, 5000), st.integers(0, 400), size, size)
+def test_rows_that_a_tile_lacks_cost_no_more_than_they_would(padding: float, m: int, more: int, k: float, n: float) -> None:
+    """More rows are quicker by no more than the rows that the last tile lacked; full tiles fill none."""
+    block = QuantisedGemm(start=1e-6, achieved=0.6, splits=1, waves=1.0, padding=padding)
+    constants = GemmConstants(
+        start=3e-6, achieved=0.8, hbm=0.8, sharpness=1.0, waves=0.0, tile=0.0, splits=16,
+        eight=EightBitGemm(traffic=0.4, tensor=None, block=block),
+    )  # fmt: skip
+    fewer, many = (took("gemm", Gemm(rows, k, n, k * n, 1.0, "block", 0.5), constants) for rows in (1.0 * m, 1.0 * m + more))
+    assert many.seconds() >= fewer.seconds() * (1 - 1e-12) - padding * k * 127
+    full = Gemm(128.0 * m, k, n, k * n, 1.0, "block", 0.5)
+    unpadded = replace_leaves(constants, {"eight.block.padding": 0.0})
+    assert took("gemm", full, constants).seconds() == took("gemm", full, unpadded).seconds()
+
+
+@given(st.integers(1, 200), st.integers(1, 16).map(float), st.sampled_from([2.0, 16.0, 32.0]))
+def test_tiles_with_few_parts_are_computed_as_single_queries(keys: int, requests: float, group: float) -> None:
+    """A quarter of the cores has parts, or each query is by itself, as where no query shares a tile."""
+    fixed = {"start": 0.0, "hbm": 0.9, "ramp": 0.0, "kept": 1.0, "knee": 4.0, "length": 0.0, "merge": 1e-7, "unit": 4e-6}
+    fixed |= {"walk": 1e-8, "join": 1e-5, "cached": 0.7, "sharpness": 2.0, "waves": 8.0, "full": 8.0}
+    rule = {"wider": "alone", "fewest": 2, "part": 128, "most": 128, "block": 512, "shared": 32, "few": 0.25}
+    constants = DecodeAttentionConstants(**fixed, **rule, single=1e-6)  # type: ignore[arg-type]
+    problem = generation.DecodeAttention(requests, 128.0 * keys, group, 1.0, 1.0, 256.0, requests * keys * 65536.0, 0.0)
+    parts = min(keys, np.ceil(np.sqrt(8 * keys)))
+    same = replace_leaves(constants, {"shared": 1} if requests * parts < 33 else {"few": 0.0})
+    assert took("decode_attention", problem, constants).seconds() == took("decode_attention", problem, same).seconds()
 
 
 @given(constants["grouped_gemm"], problems["grouped_gemm"], st.floats(1.0, 16.0))

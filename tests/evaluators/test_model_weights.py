@@ -7,6 +7,7 @@ import pytest
 from dse.evaluators.accounting.multi_die_memory import layers_of_units, unit_weight_bytes
 from dse.evaluators.accounting.tile_operators import hbm_bytes_by_use
 from dse.evaluators.graph.operators import MatMulOp
+from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.model_weights import (
     ONE_TOKEN_STEP,
@@ -89,6 +90,31 @@ def test_devices_and_cores_share_out_the_same_weights(name: str) -> None:
         plan, with_formats = mapping.decode, replace(mapping, precision=formats)
         held = core_residency(parts, model, plan, with_formats, 1e9, tokens=3.0, cached=1.0)
         assert held.weights * plan.tp == pytest.approx(model_weight_bytes(model, formats), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("tokens", [1.0, 100.0])
+def test_devices_and_tiles_have_the_same_activations(name: str, tokens: float) -> None:
+    """What is alive at once: no less than the residual stream and one result, and no more than all results of a layer."""
+    model = shipped(name)
+    step = StepCounts("prefill", tokens, 1.0, tokens * (tokens + 1) / 2, 0.0)
+    parts = transformer_segments(model, step)
+    tiles = dict(hbm_bytes_by_use(model, step, 0.0, 1.0, WIDE))["activations"]
+    devices = device_memory(parts, model, 1, WIDE, cached=0.0, sequences=1.0, tokens=tokens).activations
+    assert devices == pytest.approx(tiles, rel=1e-12)
+    products = [
+        [operator.m * operator.n.units * operator.n.width for operator in part.operators if isinstance(operator, MatMulOp)]
+        for part in parts
+    ]
+    assert 2 * max(max(made, default=0.0) for made in products) <= tiles
+    assert tiles < 2 * max(3 * sum(made) + 4 * part.rows * model.hidden for part, made in zip(parts, products, strict=True))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_papers_count_all_weights_in_one_format(name: str) -> None:
+    model = shipped(name)
+    alike = replace(NARROW, embedding="as_weights", head="as_weights")
+    assert model_weight_bytes(model, alike) == pytest.approx(parameter_count(model) * BYTES_BY_FORMAT["int4_g128"], rel=1e-12)
 
 
 def test_a_model_in_four_bits_is_as_large_as_its_file() -> None:

@@ -25,6 +25,7 @@ def tables(folder: Path) -> Path:
     """Writes all of them, a file each."""
     for draw in (products, experts, elements, attention, collectives):
         for name, rows in draw().items():
+            (folder / name).parent.mkdir(exist_ok=True)
             with (folder / f"{name}.csv").open("w", newline="") as file:
                 table = csv.DictWriter(file, list(rows[0]))
                 table.writeheader()
@@ -45,6 +46,7 @@ def products() -> dict[str, Rows]:
     return {
         "aic_gemm": gemms,
         "aic_gemm_m_sweep": gemms[:1],
+        "extra/gemm": [gemm for gemm in gemms if gemm["device"] == "H100" and gemm["dtype"] != "fp8"],
         "deepgemm_h800": deepgemm,
     }
 
@@ -66,6 +68,7 @@ def experts() -> dict[str, Rows]:
     ]
     return {
         "aic_moe": mixtures,
+        "extra/moe": mixtures,
         "aic_deepep": dispatch,
     }
 
@@ -118,7 +121,15 @@ def attention() -> dict[str, Rows]:
         for version in (2, 3)
         for causal in (0, 1)
     ]  # fmt: skip
+    other = [
+        entry | {"kind": f"{'context' if entry['query'] > 1 else 'generation'}_attention", "head_dim": dim}
+        for entry in alone
+        for dim in (64, 128, 256)
+        if entry["device"] == "H100"
+    ]
+    other += [entry | {"head_dim": 128, "past": 20 * i, "batch": 3} for i, entry in enumerate(other) if entry["query"] == 1]
     return {
+        "extra/attention": other,
         "aic_context_attention": [entry for entry in alone if entry["query"] > 1],
         "aic_generation_attention": [entry for entry in alone if entry["query"] == 1],
         "aic_mla": latent,

@@ -62,7 +62,7 @@ def test_what_the_model_asks_is_done_once(
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
     run = many_dies._run_iteration(design, load, pool, made_of, "analytical")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
-    assert done == pytest.approx(many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of)), rel=1e-9)
+    assert done == pytest.approx(many_dies.useful_operations_of(many_dies.whole_iteration(load, made_of)), rel=1e-9)
     rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)

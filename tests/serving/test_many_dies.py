@@ -99,7 +99,7 @@ def test_a_table_by_arrays_is_that_of_iterations_one_by_one(
 
 
 def _one_by_one(design: Design, pool: DiePool, many: Sequence[ReplicaWork | None]) -> list[float]:
-    return [0.0 if work is None else many_dies._run_work(design, pool, "analytical", work).seconds for work in many]
+    return [0.0 if work is None else many_dies._run_work(design, pool, "analytical", work).seconds(work[1]) for work in many]
 
 
 @pytest.mark.parametrize("chip", [TILES, BOXES])
@@ -128,7 +128,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert explanation.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 3.0, made_of, "analytical")
-    whole = many_dies._useful_flop_of(many_dies._whole_iteration(load, made_of))
+    whole = many_dies.useful_operations_of(many_dies.whole_iteration(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
     assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-3)  # tables have what decodes add for itself

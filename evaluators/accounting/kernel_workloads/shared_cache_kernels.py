@@ -266,13 +266,14 @@ def _case_kernel(design: Design, case: ExpertsCase | ElementwiseCase, reader: Co
 def _expert_segment(case: ExpertsCase, rows: float, touched: float, held: float) -> Segment:
     """Two products into experts, what is between them, and one out of them."""
     inner, outer = MatrixDim(case.intermediate, split=True), MatrixDim(case.hidden)
+    unequal = case.distribution != "balanced"
     operators: tuple[Operator, ...] = (
-        MatMulOp("experts_gate", (), rows, outer, inner, touched, held),
-        MatMulOp("experts_up", (), rows, outer, inner, touched, held),
+        MatMulOp("experts_gate", (), rows, outer, inner, touched, held, unequal=unequal),
+        MatMulOp("experts_up", (), rows, outer, inner, touched, held, unequal=unequal),
         ElementwiseOp("experts_activation", ("experts_gate", "experts_up"), rows, inner, *GATE_COST),
-        MatMulOp("experts_down", ("experts_activation",), rows, inner, outer, touched, held),
+        MatMulOp("experts_down", ("experts_activation",), rows, inner, outer, touched, held, unequal=unequal),
     )
-    return Segment("experts", rows, operators, 1)
+    return Segment("experts", float(case.tokens), operators, 1)
 
 
 def _attention_kernel(design: Design, case: AttentionCase, reader: CostModel) -> DieKernel:

@@ -51,11 +51,12 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     die_pools,
     iteration_overheads,
     largest_iterations,
-    make_iteration,
     part_time_tables,
     phase_split_of_pool,
     replica_work,
     typical_iteration,
+    useful_operations_of,
+    whole_iteration,
     whole_prompts,
     whole_requests,
 )
@@ -66,8 +67,6 @@ from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
-from dse.evaluators.graph.operators import useful_flop
-from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.engine_overheads import OverheadTimes, lone_request_host_seconds
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
@@ -100,7 +99,7 @@ OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
 
 
 class DieIteration(NamedTuple):
-    """One iteration on many dies: its work, micro-batch passes and division, and its time beyond kernels. [s]"""
+    """One iteration on many dies: its work, forward pass, division, and time beyond its kernels. [s]"""
 
     asked: IterationWork
     played: PassWork
@@ -277,7 +276,7 @@ class MultiDieServing(InstanceLayout):
                     for share, work in whole_prompts(pool, composition):
                         run = _run_iteration(design, load, pool, work, fidelity)
                         activity = activity + _run_activity(run) * (times * part * share)
-                    iteration = _whole_iteration(load, composition)
+                    iteration = whole_iteration(load, composition)
                     steps = times * part
                     flop += steps * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
         return ServedWork(flop, activity.memory_bytes, activity.hop_bytes, lambda: die.activity_energy(design, activity))
@@ -353,7 +352,7 @@ def _work_rows(design: Design, load: ServingLoad, run: DieIteration, made_of: Co
     flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
     phase = PhaseCost(name=it.phase, machine=die.kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
     # blocks are those of all stages: each is on the dies of one
-    share = _useful_flop_of(_whole_iteration(load, made_of)) / flop if flop else 1.0
+    share = useful_operations_of(whole_iteration(load, made_of)) / flop if flop else 1.0
     phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
     # what a die exchanges is the mean over all dies of a stage, also where only some have attention
     apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
@@ -534,21 +533,6 @@ def _run_activity(run: DieIteration) -> Activity:
 def _mean_stage(block: Any, split: DieSplit) -> Any:
     """Of all stages, where a batch has the mean one's."""
     return block._replace(block=block.block._replace(times=block.block.times * split.pp))
-
-
-def _whole_iteration(load: ServingLoad, made_of: Composition) -> IterationWork:
-    """Work of the whole model in an iteration."""
-    die_split, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
-    return make_iteration(load, die_split, "prefill" if counts[0] else "decode", "", *counts)
-
-
-def _useful_flop_of(work: IterationWork) -> float:
-    """Useful operations."""
-    return sum(
-        part.times * float(useful_flop(operator))
-        for part in transformer_segments(work.model, work.step())
-        for operator in part.operators
-    )
 
 
 MEMORY = 64

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.accounting.multi_die import dies_terms, replica_overheads
+from dse.evaluators.accounting.multi_die_overheads import dies_terms, replica_overheads
 from dse.evaluators.accounting.serving_instances import Composition
+from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.multi_die import DieSplit, die_split
@@ -52,7 +54,7 @@ class DiePool(NamedTuple):
         return self.of.copies * self.of.halves
 
     def padded_requests(self, design: Design) -> tuple[float, ...]:
-        """Decoding requests of an instance with which all its slots fill recorded graphs; () if none are padded. [-]"""
+        """Decoding requests with which all slots fill recorded graphs; none if nothing is padded. [-]"""
         return tuple(size * self.slots for size in dies_terms(design.mapping).sizes)
 
 
@@ -126,9 +128,9 @@ def _parts(split: DieSplit, prompts: Any, decodes: Any) -> Any:
 def iteration_overheads(
     design: Design, load: ServingLoad, pool: DiePool, prompts: Any, decodes: Any, kernels: Any
 ) -> OverheadTimes:
-    """Time of iterations beyond their kernels, from their prompts and decodes on all copies of attention; leaves broadcast.
+    """Time of iterations beyond their kernels, from the prompts and decodes of all attention replicas.
 
-    Each copy's engine has a share of the requests; an iteration takes as long as that of the copy with most.
+    Leaves broadcast. Each replica's engine has a share of the requests; an iteration takes as long as that of the fullest one.
     """
     stack = design.mapping.stack
     if stack is None or stack.iteration is None:
@@ -219,6 +221,21 @@ def make_iteration(
         load.model, phase, plan, -(-prompts // slots), own, past, -(-decodes // slots), context, load.guesses, attends,
         total / slots if uneven else 0.0, sent,
     )  # fmt: skip
+
+
+def whole_iteration(load: ServingLoad, made_of: Composition) -> IterationWork:
+    """Work of an iteration of the whole model, undivided and without padding."""
+    die_split, counts = DieSplit(1, 1, 1, 1, 1, 0, 1), composition_counts(made_of)
+    return make_iteration(load, die_split, "prefill" if counts[0] else "decode", "", *counts)
+
+
+def useful_operations_of(work: IterationWork) -> float:
+    """Useful operations of an iteration. [op]"""
+    return sum(
+        part.times * float(useful_flop(operator))
+        for part in transformer_segments(work.model, work.step())
+        for operator in part.operators
+    )
 
 
 def part_time_tables(

@@ -4,9 +4,10 @@ An iteration is one micro-batch's forward pass through all stages, prompts and d
 tokens, attention of each kind separately. Leaves are of one design, or of several with equal options, of shape
 (designs,).
 
-Cores that do both phases reserve room for the activations of a chunk while they only decode, so fewer weights stay in
-local memory than for a static batch: iterations of few requests take some per cent longer. Cores that only decode
-reserve no such room.
+Residency in local memory has two rules (`mapping.serving.residency`). `fixed`: cores that do both phases reserve room for
+the activations of a chunk while they only decode, and for the caches of a full batch, so that fewer weights stay than for a
+static batch: iterations of few requests take some per cent longer. `by_phase`: as in a static batch of the same requests.
+Cores that only decode reserve no room for prompts.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from dse.evaluators.graph.operators import Segment
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
+from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.evaluators.layouts.operator_partitions import PartitionChoice, is_gather_call, offered_partitions, partitioned_blocks
 from dse.evaluators.layouts.pipelines import group_blocks, group_count
 from dse.evaluators.layouts.residency import CoreResidency, StageShares, cache_bytes_per_core, core_residency
@@ -35,7 +37,7 @@ from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, make_policy
-from dse.space.array_math import Array, maximum, minimum, option_index, where
+from dse.space.array_math import Array, ceil_div, maximum, minimum, option_index, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.layers import AttentionReach, per_reach
@@ -56,7 +58,8 @@ class PipelinePool(NamedTuple):
         groups: groups of cores that fit.
         dp: pipelines.
         batch: requests of one, over all its micro-batches.
-        held: memory of the fullest core.
+        held: memory of the fullest core; of iterations with prompts, where those without have their own.
+        decode_held: likewise of iterations without prompts; None where all have the same.
         room: KV memory of one request on a core, over its layers.
         cut: stages of a pipeline, of each design.
         precision: formats.
@@ -72,6 +75,7 @@ class PipelinePool(NamedTuple):
     dp: Any
     batch: Any
     held: CoreResidency
+    decode_held: CoreResidency | None
     room: RequestMemory
     cut: StageCuts
     precision: FormatPlan
@@ -96,8 +100,20 @@ class PipelinePool(NamedTuple):
 
     @property
     def local_cache_bytes(self) -> Any:
-        """Local memory of a core that KV caches occupy. [B]"""
-        return as_float(self.held.kv_here * self.held.kv)
+        """Local memory of a core that KV caches occupy, in all iterations. [B]"""
+        both = (self.held, self.decode_held or self.held)
+        return as_float(minimum(*(held.kv_here * held.kv for held in both)))
+
+    @property
+    def sram_used(self) -> Any:
+        """Local memory of the fullest core in use, in the iterations that need more. [B]"""
+        return maximum(self.held.sram, (self.decode_held or self.held).sram)
+
+    def residency(self, prompt: Any) -> CoreResidency:
+        """Residency in iterations by their prompt tokens."""
+        if self.decode_held is None:
+            return self.held
+        return CoreResidency(*(where(prompt > 0, *both) for both in zip(self.held, self.decode_held, strict=True)))
 
     @property
     def free(self) -> Any:
@@ -107,6 +123,8 @@ class PipelinePool(NamedTuple):
 
 _KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
 """Pipelines of the last designs and loads, separately: limits and metrics of a design need them one after the other."""
+
+PHASES = ("prefill", "decode")
 
 MAX_FLEETS = 8
 """That are kept."""
@@ -153,8 +171,9 @@ def _pick_rows_of(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array)
     return pool._replace(
         chip=chip, plan=plan, rules=tuple(pool.rules[row] for row in rows.tolist()), groups=pick_rows(pool.groups),
         dp=pick_rows(pool.dp),
-        batch=pick_rows(pool.batch), held=CoreResidency(*map(pick_rows, pool.held)), room=room, cut=pool.cut.design_cuts(rows),
-        holds=plan,
+        batch=pick_rows(pool.batch), held=CoreResidency(*map(pick_rows, pool.held)),
+        decode_held=pool.decode_held and CoreResidency(*map(pick_rows, pool.decode_held)), room=room,
+        cut=pool.cut.design_cuts(rows), holds=plan,
     )  # fmt: skip
 
 
@@ -219,21 +238,29 @@ def _make_pipelines(
     groups = as_count(group_count(chip, plan) * cores // (chip.mesh.rows * chip.mesh.cols))
     dp = as_count(where(plan.dp > 0, plan.dp, maximum(1, groups // as_count(plan.pp))))
     batch, longest = as_count(plan.microbatch_size * plan.pp), served.longest_sequence(load)
-    tokens = prompts + (plan.microbatch_size * 1.0 if name == "decode" else 0.0)
-    parts = transformer_segments(load.model, StepCounts("prefill", tokens, 1.0, tokens, 0.0))
+    by_phase, together = mapping.serving.residency == "by_phase", plan.microbatch_size * 1.0
+    kept, decodes = batch * 1.0, together if name == "decode" else 0.0
+    if by_phase:  # no more than come, of which one has the prompt
+        kept = minimum(kept, ceil_div(len(load.requests), dp))
+        together = micro_batch_counts(kept, plan.pp)[1]
+        decodes = minimum(decodes, kept - 1.0)
+    tokens = prompts + decodes
+    parts, alone = (transformer_segments(load.model, StepCounts(phase, tokens, 1.0, tokens, 0.0)) for phase in PHASES)
     alike, near = replace(mapping, prefill=plan, decode=plan, serving=None), memory_side_cache(chip)
 
     def with_share(
         share: StageShares | None, plan: ServingPipelinePlan, everywhere: Any
-    ) -> tuple[CoreResidency, RequestMemory]:
-        def held(cached: Any, sequences: Any) -> CoreResidency:
+    ) -> tuple[CoreResidency, CoreResidency | None, RequestMemory]:
+        def held(parts: tuple[Segment, ...], tokens: Any, cached: Any, sequences: Any) -> CoreResidency:
             return core_residency(
                 parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
                 near=near and near.size, everywhere=everywhere,
             )  # fmt: skip
 
-        whole = held(per_reach(load.model, lambda reach: 1.0 * batch * reach.kept_positions(longest)), 1.0 * batch)
-        return whole, request_memory(load.model, lambda cached, sequences: held(cached, sequences).kv)
+        cached = per_reach(load.model, lambda reach: kept * reach.kept_positions(longest))
+        whole, both = held(parts, tokens, cached, kept), by_phase and np.any(prompts)
+        room = request_memory(load.model, lambda cached, sequences: held(parts, tokens, cached, sequences).kv)
+        return whole, held(alone, together, cached, kept) if both else None, room
 
     line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _whole_counts(plan.pp, len(rules))
     none, first = np.zeros(len(rules)), plan
@@ -252,14 +279,13 @@ def _make_pipelines(
     if not inside.any():
         return whole
     # cut as if all came from HBM: what stays in local memory depends on where the stages end
-    typical = _typical_line(
-        load, whole._replace(held=whole.held._replace(kv_here=0.0, weights_here=0.0)), READERS["analytical"]
-    )
+    away = whole.held._replace(kv_here=0.0, weights_here=0.0)
+    typical = _typical_line(load, whole._replace(held=away, decode_held=None), READERS["analytical"])
     parted = whole._replace(cut=cut_whole_layers(typical[0], stages, typical[1], inside))
-    held, taken = with_share(parted.stages.share, parted.holds, everywhere)
+    memory = with_share(parted.stages.share, parted.holds, everywhere)
     if not inside.all():
-        held, taken = _select_fields(inside, held, whole.held), _select_fields(inside, taken, whole.room)
-    return parted._replace(held=held, room=taken)
+        memory = _select_fields(inside, memory, (whole.held, whole.decode_held, whole.room))
+    return parted._replace(held=memory[0], decode_held=memory[1], room=memory[2])
 
 
 def _select_fields(which: Array, chosen_value: Any, other: Any) -> Any:
@@ -367,7 +393,7 @@ def iteration_pass(
     at, attending = _iteration_steps(load.model, phase, prompt, prompt_context, decodes, context)
     laid = iteration_calls(pool, load, at, attending)
     crossing = (prompt + decodes) * pool.stages.carried * pool.width
-    held = pool.held._replace(kv_here=1 - spilled)
+    held = pool.residency(prompt)._replace(kv_here=1 - spilled)
     way = PipelinePlacement(pool.plan.placement, pool.plan.tp, pool.plan.pp, pool.dp, pool.chip.mesh.rows)
     return pass_through_stages(load.model, laid, crossing, tile_core_machine(pool.chip), way, pool.plan, held, reader, crowding)
 

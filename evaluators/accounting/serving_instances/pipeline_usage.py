@@ -134,7 +134,7 @@ def fixed_metrics(fleet: tuple[PipelinePool, ...], load: ServingLoad, mapping: M
     main = ((1 - pool.held.weights_here) * pool.held.weights + longest_request_bytes(pool, load, mapping) for pool in fleet)
     return {
         "devices": 1.0,
-        "sram_used": _flat_values(reduce(maximum, (pool.held.sram for pool in fleet))),
+        "sram_used": _flat_values(reduce(maximum, (pool.sram_used for pool in fleet))),
         "hbm_used": _flat_values(reduce(maximum, main)),
     }
 

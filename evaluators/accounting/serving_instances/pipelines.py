@@ -436,7 +436,7 @@ def _deploy_fleet(
             iteration_time_function(load, pool, reader, between, crowding), pool.rule, int(pool.plan.microbatch_size),
             longest + 1,
             spread=partial(geometric_axes, spilled=True, whole=distinct_prompt_lengths(load)),
-            key=iteration_time_key(design, load, place, crowding, fidelity, pool.words, without=()),
+            key=iteration_time_key(design, load, place, crowding, fidelity, pool.words, pool.held, without=()),
         )  # fmt: skip
         tables.append(table)
     (deployment,) = make_deployments(design, load, fleet, [table.price for table in tables], paces, between)

@@ -10,8 +10,9 @@ T with the remaining past.
 Where the regions of the two phases differ, the wafer changes layout: for every iteration with prompts, weights and
 cached values of these prompts move to the layout of prefill, and return with the new keys and values. Caches of other
 requests stay, so there is room for those that fit beside either phase. The move is charged in both directions for each
-iteration with prompts, which is slower than one change for several iterations. Where the regions are equal nothing
-moves. Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
+iteration with prompts, which is slower than one change for several iterations. A static batch begins in the layout of
+prefill: by the way there a request that is served alone takes longer. Where the regions are equal nothing moves.
+Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
 """
 
 from collections.abc import Sequence
@@ -215,7 +216,7 @@ def _prefill_seconds(design: Design, load: ServingLoad, tokens: Array, context: 
     flat_terms = _flat_seconds(REGION_LAYOUT.phases(design, job, fidelity)[0], len(tokens))
     if changing:
         for moving in _transition_jobs(load, job):
-            flat_terms = flat_terms + _flat_seconds(REGION_LAYOUT.phases(design, moving, fidelity)[2], len(tokens))
+            flat_terms = flat_terms + _flat_seconds(regions.layout_transition(design, moving, fidelity), len(tokens))
     return flat_terms
 
 
@@ -238,7 +239,7 @@ def _iteration_phases(
         job = _prompt_job(load, prompt, prompt_context)
         phases.append(("", REGION_LAYOUT.phases(design, job, fidelity, detailed=True)[0]))
         if pool or not _chip_and_mapping(design)[1].serving.prefill_instances:
-            ways = (REGION_LAYOUT.phases(design, moving, fidelity)[2] for moving in _transition_jobs(load, job))
+            ways = (regions.layout_transition(design, moving, fidelity) for moving in _transition_jobs(load, job))
             phases += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:
         phase = REGION_LAYOUT.phases(design, _token_job(load, decodes, context), fidelity, detailed=True)[1]
@@ -296,9 +297,9 @@ def _iteration_job(
         step_starts=_entry_starts(requests),
         prefill=StepCounts("prefill", copies * prompts, copies, copies * pairs, copies * seen),
         decode=StepCounts("decode", requests, requests, requests * context, requests * context), prompt_tokens=moved,
-        output_tokens=1.0, decode_steps=1.0, cached=per_reach(load.model, lambda reach: reach.kept_positions(cached)),
-        longest=prompts,
-        sequences=1.0, prompt_kept=per_reach(load.model, lambda reach: reach.kept_positions(moved)),
+        output_tokens=1.0, decode_tokens=1.0, decode_steps=1.0,
+        cached=per_reach(load.model, lambda reach: reach.kept_positions(cached)), longest=prompts, sequences=1.0,
+        prompt_kept=per_reach(load.model, lambda reach: reach.kept_positions(moved)),
     )  # fmt: skip
 
 

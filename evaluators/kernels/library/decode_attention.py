@@ -2,7 +2,7 @@
 
 KV caches are cut into parts, which cores take in waves and merge.
 
-    t = start + (C^q + M^q)^(1/q),   C = (W^q + S^q)^(1/q)
+    t = start + lead min(keys, 256) columns / 256 + (C^q + M^q)^(1/q),   C = (W^q + S^q)^(1/q)
     M = miss B / (hbm W) + (1 - miss) B / (cached L) + near / (hbm W) + ramp (1 - e^(-(times B / kept S)^knee))
     miss = 1 - e^(-(B / kept S)^knee)
 
@@ -18,18 +18,23 @@ all tiles together have no more than `waves` a core, and into no more than sqrt(
 
 S is what one request takes that has the die for itself; of more the library cuts each into fewer parts, and the longest of the
 terms hides that. Where a KV head has fewer queries than a tile, or more and `wider` is alone, each is by itself and walks its
-keys: with cores left over it is cut so that each core has a part, and some have two, which are joined in a step of `join` where
-half of the cores have a query or more. Of several each reads keys and values again, from the die's cache (`times`; 1 elsewhere,
-where S is none):
+keys: with cores left over its cache is cut into as many parts as cores can take at once, which are joined in a step of `cut`,
+or of `cut` and `join` where half of the cores have a query or more. Of several each reads keys and values again, from the die's
+cache (`times`; 1 elsewhere, where S is none):
 
-    W = max(w max(min(keys, block), keys n / cores), w max(min(keys, block), keys 2 y / (1 + y)) + J),   n queries
+    W = max(w max(min(keys, block), keys n / cores) + single max(n / cores, 1),
+            w max(min(keys, block), keys / max(floor(cores / n), 1)) + J + single),   n queries
     w = walk columns / 256,  columns of a key and value
-    J = join min(2 y, 1) max(1 - block / keys, 0),   y = min(n / cores, 1),   S = times B / (cached L)
+    J = (cut + join min(max(4 n / cores - 1, 0), 1)) max(1 - block / keys, 0),   S = times B / (cached L)
+
+Of a tile too each query is by itself where all tiles together have fewer than `few` whole parts a core: the library's rule, by
+which a longer cache may take less. Tiles of heads wider than `COLUMNS` have a start and a share of the memory's bandwidth of
+their own.
 
 Source:
-    TensorRT-LLM's `supportConfigHMMA` (groups of up to 32), `computeMultiBlockCount` (sqrt(8 p), 8 waves) and
-    `multi_block_grid_setup`, FlashAttention-2's `set_params_splitkv` (tiles of 64) and `num_splits_heuristic` (two waves,
-    128 parts): the rules, not their rounding.
+    TensorRT-LLM's `supportConfigHMMA` (groups of up to 32), `mayHavePerfGain` (few parts), `computeMultiBlockCount`
+    (sqrt(8 p), 8 waves) and `multi_block_grid_setup`, FlashAttention-2's `set_params_splitkv` (tiles of 64) and
+    `num_splits_heuristic` (two waves, 128 parts): the rules, not their rounding.
 """
 
 from dataclasses import replace
@@ -38,7 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.library.extrapolation import is_outside, outside_sizes
-from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, smooth_maximum
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, smooth_maximum, zero_if_absent
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.array_math import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.decode_attention import DecodeAttentionConstants
@@ -47,7 +52,10 @@ LONG_CONTEXT = 1024.0
 """Keys of a request of which the die's cache keeps `kept`."""
 
 COLUMNS = 256.0
-"""Columns of a key and value of all rows that `walk` was fitted on; a key takes as long as it has columns."""
+"""Columns of a key and value for which `walk` and `lead` are; a key takes as long as it has columns."""
+
+FIRST_KEYS = 256.0
+"""Keys of a cache whose `lead` nothing hides: of the largest tile of keys of a part."""
 
 WIDE_TILE = 128
 """Queries of a tile as prompts have them, for KV heads with more queries or columns than any measured row."""
@@ -131,8 +139,9 @@ def kernel_time(attention: DecodeAttention, constants: DecodeAttentionConstants,
         return own
     other = _took(attention, replace(constants, wider="tiles", shared=WIDE_TILE), die)
     taken = is_outside(attention.sizes(), outside) & (attention.rows > constants.shared) & (other.seconds() < own.seconds())
-    compute, memory, byte = (where(taken, getattr(other, name), getattr(own, name)) for name in ("compute", "memory", "byte"))
-    return own._replace(compute=compute, memory=memory, byte=byte)
+    return own._replace(
+        **{name: where(taken, getattr(other, name), getattr(own, name)) for name in ("start", "compute", "memory", "byte")}
+    )
 
 
 KERNEL_CHOICE = ("kv_head_queries", "columns")
@@ -141,14 +150,17 @@ KERNEL_CHOICE = ("kv_head_queries", "columns")
 
 def _took(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> LibraryKernelTime:
     """Time of attention in its parts, by the kernel that the library has for so many queries of a KV head."""
-    stream = 1 / (constants.hbm * die.bandwidth)
-    cached = constants.cached * die.cache_bandwidth
-    near = minimum(1 / cached, stream)
     beside = attention.rows
     over = beside > constants.shared
     many = over & (constants.wider == "alone")
     repeated = where(over & (constants.wider == "tiles"), ceil_div(beside, constants.shared), 1.0)
+    many = many | _has_few_parts(attention, constants, die)
     times, alone = where(many, beside, 1.0), (beside < constants.fewest) | many
+    wide = (attention.dims > COLUMNS) & ~np.asarray(alone)
+    hbm = constants.hbm if constants.wide_hbm is None else where(wide, constants.wide_hbm, constants.hbm)
+    stream = 1 / (hbm * die.bandwidth)
+    cached = constants.cached * die.cache_bandwidth
+    near = minimum(1 / cached, stream)
     merged, shared_out = _parts(attention, repeated, constants, die)
     again = where(many, times * attention.nbytes / cached, 0.0)
     first, second = where(alone, _walked(attention, constants, die), merged), where(alone, again, shared_out)
@@ -163,7 +175,20 @@ def _took(attention: DecodeAttention, constants: DecodeAttentionConstants, die: 
     memory = (
         byte * attention.nbytes + (repeated - 1) * attention.nbytes * near + attention.near * stream + constants.ramp * begun
     )
-    return LibraryKernelTime(constants.start, 0.0, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
+    start = constants.start + where(wide, zero_if_absent(constants.wide_start), 0.0)
+    lead = zero_if_absent(constants.lead) * minimum(attention.keys, FIRST_KEYS) * (attention.dims / COLUMNS)
+    return LibraryKernelTime(start, lead, compute, memory, constants.sharpness, byte, 1 / die.cache_bandwidth)
+
+
+def _has_few_parts(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> Any:
+    """Whether tiles of queries have so few whole parts of their caches that the library computes queries singly."""
+    if constants.few is None:
+        return False
+    parts = maximum(attention.keys // constants.part, 1.0)
+    if constants.full is not None:
+        parts = minimum(parts, ceil_div((constants.full * parts) ** 0.5, 1))
+    parts = minimum(parts, constants.most)
+    return (attention.m * attention.kv_heads * parts < constants.few * die.cores) & (attention.rows >= constants.fewest)
 
 
 def _parts(attention: DecodeAttention, repeated: Any, constants: DecodeAttentionConstants, die: LibraryDie) -> tuple[Any, Any]:
@@ -179,8 +204,10 @@ def _parts(attention: DecodeAttention, repeated: Any, constants: DecodeAttention
 def _walked(attention: DecodeAttention, constants: DecodeAttentionConstants, die: LibraryDie) -> Any:
     """Seconds of queries that are each by itself, on the cores."""
     taken = attention.m * attention.heads * attention.queries / die.cores
-    count, shortest = minimum(taken, 1.0), minimum(attention.keys, constants.block)
-    joined = constants.join * minimum(2 * count, 1.0) * (1 - constants.block / maximum(attention.keys, constants.block))
-    walk = constants.walk * (attention.dims / COLUMNS)
-    cut = walk * maximum(shortest, attention.keys * 2 * count / (1 + count)) + joined
-    return maximum(cut, walk * maximum(shortest, attention.keys * taken))
+    shortest = minimum(attention.keys, constants.block)
+    longest_part = attention.keys / maximum(1.0 / divisor(taken) // 1, 1.0)
+    joined = zero_if_absent(constants.cut) + constants.join * minimum(maximum(4 * taken - 1, 0.0), 1.0)
+    joined = joined * (1 - constants.block / maximum(attention.keys, constants.block))
+    walk, single = constants.walk * (attention.dims / COLUMNS), zero_if_absent(constants.single)
+    cut = walk * maximum(shortest, longest_part) + joined + single
+    return maximum(cut, walk * maximum(shortest, attention.keys * taken) + single * maximum(taken, 1.0))

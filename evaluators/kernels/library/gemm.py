@@ -4,18 +4,24 @@ Blocks of the output run over cores in waves and overlap reads and writes.
 
     t = start + quantise + (C^q + B^q)^(1/q)
     B = (weights + activations + results) / (hbm W)
-    C = min over tiles a x b and splits s of k of  waves x (2 a b k / (s e r P) + tile) + sums
+    C = min over tiles a x b and splits s of k of  waves x (2 a b k / (s e r P) + tile) + sums + padding k (a ceil(m / a) - m)
     waves = (1 - w) max(1, u) + w ceil(u),  u = s ceil(m / a) ceil(n / b) / cores
 
 with P of a core, and r = min(1, (a b / (a + b)) / 53.3), what a tile of a x b loads for its operations: 128 x 128 and larger
-run at full rate. Sums of a split k go through the cache. The best tile is chosen, as a library's heuristic means to do. Where
-operands have scales of blocks, a tile is no larger than a block of weights, which has one scale.
+run at full rate. Sums of a split k go through the cache, and `join` is the time of the kernel that adds them: a product
+with few tiles and a long k takes either its walk along k, or that. The best tile is chosen, as a library's heuristic means to
+do. Where operands have scales of blocks, a tile is no larger than a block of weights, which has one scale; such kernels take
+whole waves, and fill the rows of the last tile that the product does not have (`padding`), so that 256 rows may take less
+than 129. Fewer rows than `SWAPPED` are columns of a kernel of their own, which fills none.
+
+Source:
+    TensorRT-LLM's DeepGEMM: tiles of 64 or 128 rows, and operands that change places below 32 rows on H100.
 """
 
 from math import inf
 from typing import Any, NamedTuple
 
-from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, zero_if_absent
 from dse.evaluators.machine.library_die import LibraryDie
 from dse.space.array_math import ceil_div, divisor, maximum, minimum, where
 from dse.space.libraries.gemm import GemmConstants, QuantisedGemm
@@ -25,6 +31,9 @@ TILES = tuple((a, b) for a in (64, 128, 256) for b in (32, 64, 128, 256))
 
 BLOCK = 128
 """Rows and columns of weights that have one scale, where scales are of blocks ([deepgemm2025]: tiles of up to 128 x 128)."""
+
+SWAPPED = 32
+"""Rows from which on block-scaled kernels have rows of a tile to fill; fewer are columns ([tensorrtllm2025] deep_gemm)."""
 
 SPLITS = (1, 2, 4, 8, 16)
 """Parts of the inner dimension that cores may share out."""
@@ -120,15 +129,20 @@ def core_seconds(
         die: die that runs it.
     """
     best: Any = None
+    share = getattr(given_constants, "waves", None)
+    idle = constants.waves if share is None else share
+    padding, join = zero_if_absent(getattr(given_constants, "padding", None)), zero_if_absent(constants.join)
     for a, b in TILES:
         if gemm.scaling == "block" and max(a, b) > BLOCK:
             continue
-        tiles = ceil_div(gemm.m, a) * ceil_div(gemm.n / gemm.apart, b) * gemm.apart
+        high = ceil_div(gemm.m, a)
+        tiles = high * ceil_div(gemm.n / gemm.apart, b) * gemm.apart
+        filled = padding * gemm.k * where(gemm.m < SWAPPED, 0.0, high * a - gemm.m)
         depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * gemm.k
         for split in SPLITS:
             units = tiles * (split / die.cores)
-            turns = (1 - constants.waves) * maximum(units, 1.0) + constants.waves * ceil_div(units, 1)
-            sums = gemm.m * gemm.n * (SUM * (split + 1)) / die.cache_bandwidth if split > 1 else 0.0
-            seconds = where(split <= given_constants.splits, turns * (depth / split + constants.tile) + sums, inf)
+            turns = (1 - idle) * maximum(units, 1.0) + idle * ceil_div(units, 1)
+            sums = gemm.m * gemm.n * (SUM * (split + 1)) / die.cache_bandwidth + join if split > 1 else 0.0
+            seconds = where(split <= given_constants.splits, turns * (depth / split + constants.tile) + sums + filled, inf)
             best = seconds if best is None else minimum(best, seconds)
     return best

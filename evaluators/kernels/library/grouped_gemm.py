@@ -1,29 +1,37 @@
 """Library kernel of grouped products of experts on a shared-cache die.
 
-    t = start + group held + gather + (C^q + B^q)^(1/q)
+    t = start + group held + gather + quantise + (C^q + B^q)^(1/q)
     B = (touched weights + rows that are not gathered) / (hbm W)
-    C = max(1, u) 2 a b k / (e P),  u = touched ceil(rows / touched / a) ceil(n / b) / cores
+    C = min over tiles a x b of max(1, u) (2 a b k / (e r P) + tile),  u = touched ceil(rows / touched / a) ceil(n / b) / cores
+    gather = (rows + tokens) columns / (traffic W)
 
-with P of a core, and tiles of a x b = 16 x 128: what rows of an expert are rounded up to, and the least that a core has to do.
-Larger ones are what full rates are reached with, which is in e; small ones are bound by weights that come from memory once.
-`gather` is rows that are collected for experts, or whose results are added up, at a rate of their own. `group` is of kernels
-with scales of blocks alone, whose cores look through all experts that the die holds for their own tiles.
+with P of a core, and r of a tile as in `gemm`. Rows of an expert fill whole tiles, of which a library has small ones for few
+rows; each tile has a start and an end of its own, which is most of what narrow experts take.
+`gather` is rows that are collected from tokens, or added up for all tokens of the layer that this die has, at a rate of their
+own. `group` is of kernels with scales of blocks alone, whose cores look through all experts that the die holds for their own
+tiles, and so is `quantise`: rows come in 16 bits, and are read, scaled in blocks and written in 8 before each product.
+Where experts have unequal rows, half of each one's last tile is empty on average: an expert has rows / touched / a + 1 / 2
+tiles, if that is more.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime
+from dse.evaluators.kernels.library.gemm import REUSE
+from dse.evaluators.kernels.library.kernel_time import LibraryKernelTime, zero_if_absent
 from dse.evaluators.machine.library_die import LibraryDie
-from dse.space.array_math import ceil_div, maximum
+from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.libraries.grouped_gemm import GroupedGemmConstants
 
-ROWS, COLUMNS = 16, 128
-"""Of the smallest tile of the result of one expert."""
+TILES = tuple((a, b) for a in (16, 32, 64, 128) for b in (64, 128))
+"""Rows and columns of a tile of the result of one expert, which a core works on at a time."""
 
-WIDE = 2.0
-"""Bytes of an activation before and after experts. [B]"""
+UNFILLED = 0.5
+"""Share of its last tile that an expert leaves empty, on average, if experts have unequal rows."""
+
+WIDE, NARROW = 2.0, 1.0
+"""Bytes of an activation before and after experts, and of one that is quantised. [B]"""
 
 
 class GroupedGemm(NamedTuple):
@@ -42,6 +50,9 @@ class GroupedGemm(NamedTuple):
         scaling: how operands of 8 bits are scaled: "" for 16 bits, tensor, or block.
         pace: time of an operation over that of one on 16 bits.
         share: of the kernel that this call is of: two products of the same rows are one kernel.
+        tokens: of the layer on this die, from which rows are collected and for which results are added up; None for as many
+            as rows.
+        unequal: whether experts have unequal rows, as those that tokens choose.
     """
 
     m: Any
@@ -55,11 +66,18 @@ class GroupedGemm(NamedTuple):
     scaling: str = ""
     pace: Any = 1.0
     share: Any = 1.0
+    tokens: Any = None
+    unequal: bool = False
 
     @property
     def kind(self) -> str:
         """Kind of library kernel: a key of `kernels.library.LIBRARY`."""
         return "grouped_gemm"
+
+    @property
+    def routed_values(self) -> Any:
+        """Values that are collected from tokens or added up for them, read and written. [-]"""
+        return (self.m + (self.m if self.tokens is None else self.tokens)) * self.far
 
     def sizes(self) -> dict[str, Any]:
         """Sizes in which measured rows of this kernel differ, by name; of an elementwise kernel only rows."""
@@ -88,7 +106,7 @@ class GroupedGemm(NamedTuple):
     def peak_times(self, die: LibraryDie) -> tuple[Any, Any]:
         """Time of operations and of bytes at the peaks of a die. [s], [s]"""
         compute = 2.0 * self.m * self.k * self.n * self.pace / (die.cores * die.peak)
-        moved = self.weights + self.m * (self.near * WIDE + self.far * (2 * WIDE))
+        moved = self.weights + (self.m * self.near + self.routed_values) * WIDE
         return compute * self.share, moved * self.share / die.bandwidth
 
 
@@ -106,23 +124,35 @@ def kernel_time(attention: GroupedGemm, constants: GroupedGemmConstants, die: Li
         return LibraryKernelTime(0.0, 0.0, 0.0, memory, constants.sharpness, stream, cached)
     reached_share = {"tensor": constants.tensor, "block": constants.block}.get(attention.scaling)
     operation = attention.pace / ((constants.achieved if reached_share is None else reached_share) * die.peak)
-    far = attention.m * attention.far * (2 * WIDE) / (constants.traffic * die.bandwidth)
-    start = constants.start + (
-        constants.group * attention.held if attention.scaling == "block" and constants.group is not None else 0.0
-    )
-    return LibraryKernelTime(
-        start, far, core_seconds(attention, operation, die), memory, constants.sharpness, stream, cached
-    ).times(attention.share)
+    beside = attention.routed_values * WIDE / (constants.traffic * die.bandwidth)
+    start = constants.start
+    if attention.scaling == "block":
+        start = start + zero_if_absent(constants.group) * attention.held
+        if constants.quantised is not None:
+            beside = beside + attention.m * attention.k * (WIDE + NARROW) / (constants.quantised * die.bandwidth)
+    elif attention.scaling == "tensor":
+        start = start + zero_if_absent(constants.tensor_start)
+    compute = core_seconds(attention, operation, constants, die)
+    return LibraryKernelTime(start, beside, compute, memory, constants.sharpness, stream, cached).times(attention.share)
 
 
-def core_seconds(gemm: GroupedGemm, operation: Any, die: LibraryDie) -> Any:
-    """Time of the cores if all experts have equally many rows. [s]
+def core_seconds(gemm: GroupedGemm, operation: Any, constants: GroupedGemmConstants, die: LibraryDie) -> Any:
+    """Time of the cores with the tile that takes least. [s]
 
     Args:
         gemm: the product.
         operation: of a core at full rate. [s]
+        constants: fitted constants of the library.
         die: die that runs it.
     """
     touched = maximum(gemm.touched, 1e-9)
-    units = ceil_div(gemm.m / touched, ROWS) * touched * ceil_div(gemm.n, COLUMNS) / die.cores
-    return maximum(units, 1.0) * gemm.k * (operation * (2.0 * ROWS * COLUMNS))
+    mean, best = gemm.m / touched, None
+    for a, b in TILES:
+        high = ceil_div(mean, a)
+        if gemm.unequal:
+            high = maximum(high, mean / a + UNFILLED)
+        units = high * touched * ceil_div(gemm.n, b) / die.cores
+        depth = operation * (2.0 * a * b / min(1.0, a * b / (a + b) / REUSE)) * gemm.k
+        seconds = maximum(units, 1.0) * (depth + zero_if_absent(constants.tile))
+        best = seconds if best is None else minimum(best, seconds)
+    return best

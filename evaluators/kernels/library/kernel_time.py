@@ -70,6 +70,15 @@ def add_in_sequence(time: LibraryKernelTime, other: LibraryKernelTime) -> Librar
     return LibraryKernelTime(time.start + other.start, time.beside + other.beside, compute, memory, 1.0, time.byte, time.cached)
 
 
+def zero_if_absent(value: Any) -> Any:
+    """A constant of a library, or 0 where its record has none.
+
+    >>> zero_if_absent(None), zero_if_absent(2e-6)
+    (0.0, 2e-06)
+    """
+    return 0.0 if value is None else value
+
+
 def smooth_maximum(compute: Any, other: Any, sharpness: Any) -> Any:
     """(a^q + b^q)^(1/q): a + b at q = 1, and the longer one as q grows. [s]
 

@@ -14,6 +14,9 @@ A request that decodes in the same launch has a tile for each head too, one row 
 library that splits caches over cores does not do so in a launch with prompts. Heads come one after the other, with decodes
 before prompts, so that where all together are more than cores prompts wait until cores have done the decodes, and have skipped
 the tiles that these would have if they were as long as a prompt: `idle` each.
+
+Libraries have their best kernels for heads of the `usual` columns. Kernels for other heads have a start and a unit of their
+own, and those for wider heads, whose tiles have room for fewer keys, reach less of the peak.
 """
 
 from typing import Any, NamedTuple
@@ -119,14 +122,14 @@ def kernel_time(attention: PrefillAttention, constants: PrefillAttentionConstant
         constants: fitted constants of the library.
         die: die that runs it.
     """
-    rows = constants.rows
-    key = rows * (2.0 * attention.dims / (constants.achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
+    rows, (start, unit, achieved) = constants.rows, _constants_of_heads(attention.dims, constants)
+    key = rows * (2.0 * attention.dims / (achieved * die.peak) + 1 / (EXPONENTIALS * die.clock))
     # a tile computes whole blocks of keys, half of one too many on the diagonal
-    mean = constants.unit + key * minimum(attention.seen + (rows - 1) / 2, attention.keys)
+    mean = unit + key * minimum(attention.seen + (rows - 1) / 2, attention.keys)
     blocks = ceil_div(attention.m, rows)
     tiles, singles = attention.requests * attention.heads * blocks, attention.decodes * attention.heads
-    alone = where(singles > 0, constants.unit + key * attention.cached, 0.0)
-    longest = where(tiles > 0, constants.unit + key * attention.keys, 0.0)
+    alone = where(singles > 0, unit + key * attention.cached, 0.0)
+    longest = where(tiles > 0, unit + key * attention.keys, 0.0)
     over = where(tiles + singles > die.cores, 1.0, 0.0)
     wait = over * singles * (alone + constants.idle * maximum(blocks - 1.0, 0.0)) / die.cores
     left = over * constants.tail * minimum(tiles / die.cores, 1.0) * maximum(longest, alone)
@@ -134,5 +137,19 @@ def kernel_time(attention: PrefillAttention, constants: PrefillAttentionConstant
     stream = 1 / (constants.hbm * die.bandwidth)
     converting = attention.converted / (constants.convert * die.bandwidth)
     return LibraryKernelTime(
-        constants.start, converting, compute, attention.nbytes * stream, constants.sharpness, stream, 1 / die.cache_bandwidth
+        start, converting, compute, attention.nbytes * stream, constants.sharpness, stream, 1 / die.cache_bandwidth
     )
+
+
+def _constants_of_heads(dims: Any, constants: PrefillAttentionConstants) -> tuple[Any, Any, Any]:
+    """Start, time per tile and share of the peak of the kernel for heads of `dims` columns of a key and a value."""
+    usual = (constants.start, constants.unit, constants.achieved)
+    if constants.usual is None:
+        return usual
+    others = (constants.other_start, constants.other_unit, constants.wide_achieved)
+    has_others = (dims != constants.usual, dims != constants.usual, dims > constants.usual)
+    start, unit, achieved = (
+        own if other is None else where(has_other, other, own)
+        for own, other, has_other in zip(usual, others, has_others, strict=True)
+    )
+    return start, unit, achieved
