@@ -220,8 +220,8 @@ def _answer_text(side: ChipCapacity) -> str:
     requests = side.load.requests
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     last = ", while these requests last," if explain_too_few_requests(side) else ""
-    published = f", {side.published}" if side.published else ""
     engine = best.candidate.design.mapping.inference_engine
+    published = f", {side.published}" if side.published else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
         basis += f"rate {escape(band)}\n"

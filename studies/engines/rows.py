@@ -141,8 +141,9 @@ class MeasuredRow:
             lengths = [f"workload.prompt={self.prompt}", f"workload.output={self.output}"]
             return ["workload=static", f"workload.batch=[{self.requests}]", *lengths, "workload.speculation=none"]
         sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
-        policy = [] if self.version in ENGINES else ["mapping.serving.policy=inflight"]
-        return [*OfflineBenchmark(*sizes, driver_memory(self.chip)).overrides(self.requests), *policy]
+        engine = ENGINES.get(self.version, "none")
+        policy = ["mapping.serving.policy=inflight"] if engine == "none" else []
+        return [*OfflineBenchmark(*sizes, driver_memory(self.chip, engine)).overrides(self.requests), *policy]
 
 
 @cache
@@ -166,9 +167,9 @@ def model_of(name: str) -> Model:
 
 
 @cache
-def driver_memory(name: str) -> float:
-    """Main memory of a chip that its driver offers. [B]"""
-    config = compose([f"chip={name}", "workload=static"])
+def driver_memory(chip: str, engine: str) -> float:
+    """Main memory of a chip: what its driver offers to an inference engine, or that of the data sheet without one. [B]"""
+    config = compose([f"chip={chip}", f"inference_engine={engine}", "workload=serving"])
     memory = build_question(config, find_study_folder(config)).base.chip.hbm
     return float(memory.capacity * (memory.usable_ratio or 1.0))
 
