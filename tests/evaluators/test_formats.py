@@ -174,7 +174,7 @@ def test_keys_of_an_indexer_are_held_and_read_in_their_format(where: str) -> Non
         "model=qwen3_30b_a3b",
         "+model.qwen3_30b_a3b.indexer={heads: 8, dim: 128, top: 2048}",
     )
-    long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=8", "+mapping.precision.index=bf16")
+    long = ("workload.batch=[2]", "workload.prompt=30000", "workload.output=9", "+mapping.precision.index=bf16")
     settings = ("mapping.sram_kv_share=0", "mapping.both.tp=16", "mapping.both.pp=4") if where == "npu64" else ()
     question = asked(*words, *long, *settings)
     columns = {
