@@ -22,6 +22,7 @@ from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape, join_blocks,
 from dse.evaluators.kernels.gemv import find_gemv
 from dse.evaluators.kernels.kv import find_kv_method
 from dse.evaluators.kernels.vector import VECTOR
+from dse.evaluators.layouts.tensor_formats import ROUTING_OPERATORS
 from dse.evaluators.program.kernel_ir import MASKED_SCORE
 from dse.space.array_math import Array, ceil_div
 from dse.testing.functional.call_worker import CallWorker, LocalCopies
