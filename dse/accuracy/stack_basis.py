@@ -99,7 +99,7 @@ class StackBasis:
         return {"text": self.text, "measured": measured, "assumed": list(self.assumed), "accuracy": accuracy}
 
     def rate_band(self, rate: float, unit: str) -> str:
-        """Band of measured rates around a predicted one, with the rows behind it; empty string where no row tells."""
+        """Band of measured rates around a predicted one, with its rows; empty string if unknown."""
         if self.accuracy is None:
             return ""
         low, high = (format_quantity(rate * share, unit) for share in (self.accuracy.low, self.accuracy.high))
@@ -166,10 +166,10 @@ def _stack_accuracy(
     if any(source.source == OVERRIDE for source in own) or any(address.startswith(f"{STACK}.") for address in moved):
         return None
     chips = {name for source in own for name in (*source.fitted_on, *source.meant_for)}
-    found = next((source.accuracy for source in own if source.accuracy is not None), None)
-    if found is None or found.stack != names.get("stack") or (chips and names.get("chip") not in chips):
+    accuracy = next((source.accuracy for source in own if source.accuracy is not None), None)
+    if accuracy is None or accuracy.stack != names.get("stack") or (chips and names.get("chip") not in chips):
         return None
-    return found
+    return accuracy
 
 
 def _measured_part(part: str, constants: Iterable[ConstantSource]) -> MeasuredPart | None:

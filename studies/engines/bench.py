@@ -18,7 +18,7 @@ from dse.analysis.evaluation import evaluate_config
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose
 from dse.space.errors import DesignError, suggest_nearest
-from dse.studies.engines.rows import MeasuredRow
+from dse.studies.engines.rows import EngineRow
 
 BENCHES = ("offline", "static")
 REQUIRED = ("bench", "chip", "model", "prompt", "output")
@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
 COUNTS = ("prompt", "output", "tp", "ep", "requests")
 
 
-def read_bench(path: Path) -> MeasuredRow:
+def read_bench(path: Path) -> EngineRow:
     """Benchmark of a file as a row, whose value is NaN where the file states no measurement.
 
     Raises:
@@ -40,7 +40,7 @@ def read_bench(path: Path) -> MeasuredRow:
     document = yaml.safe_load(path.read_text())
     if not isinstance(document, dict):
         raise DesignError(f"{path}: expected keys and values, as in 'bench: offline'")
-    known = [field.name for field in fields(MeasuredRow)]
+    known = [field.name for field in fields(EngineRow)]
     for key in document:
         if key not in known:
             raise DesignError(f"{path}: no key {key!r}; {suggest_nearest(str(key), known)}")
@@ -53,7 +53,7 @@ def read_bench(path: Path) -> MeasuredRow:
         value = document.get(key, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise DesignError(f"{path}: {key}: expected a whole number from 1, got {value!r}")
-    return MeasuredRow(**(DEFAULTS | document))
+    return EngineRow(**(DEFAULTS | document))
 
 
 def main(words: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Predict measured rates of inference engines from rows of others: each version, chip and vendor left out in turn.
+"""Predict measured rates from rows of others: versions, chips, vendors left out in turn.
 
     python -m dse.studies.engines.dry_run [--write]
 
@@ -25,7 +25,7 @@ from dse.studies.engines.fit import (
     scores,
     simulate_logs,
 )
-from dse.studies.engines.rows import MeasuredRow, measured_rows, simulate_rows
+from dse.studies.engines.rows import EngineRow, measured_rows, simulate_rows
 from dse.studies.write import table
 
 STACKS = Path(__file__).resolve().parents[2] / "conf" / "stack"
@@ -57,7 +57,7 @@ class LeftOut(NamedTuple):
 
 
 def leave_out(
-    rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], surface: RateSurface, groups: Sequence[str]
+    rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], surface: RateSurface, groups: Sequence[str]
 ) -> list[LeftOut]:
     """Each group predicted by numbers fitted on the rows of all others.
 
@@ -101,8 +101,8 @@ def of_assumed() -> list[LeftOut]:
     return [LeftOut(name, np.array([]), np.log(simulate_rows(rows, stack=name))) for name in ASSUMED]
 
 
-def joined(left: Sequence[LeftOut]) -> LeftOut:
-    """All groups as one."""
+def join_groups(left: Sequence[LeftOut]) -> LeftOut:
+    """All groups that were left out as one group of rows."""
     return LeftOut("all, each left out", np.array([]), np.concatenate([group.logs for group in left]))
 
 
@@ -110,9 +110,9 @@ def dry_run() -> str:
     """Tables of rows left out, in Markdown."""
     parts = []
     for kind, left in of_engine().items():
-        parts += [f"TensorRT-LLM, each {kind} left out:", table(HEAD, [group.line for group in (*left, joined(left))])]
+        parts += [f"TensorRT-LLM, each {kind} left out:", table(HEAD, [group.line for group in (*left, join_groups(left))])]
     left = of_vendors()
-    parts += ["Vendors, each left out:", table(HEAD, [group.line for group in (*left, joined(left))])]
+    parts += ["Vendors, each left out:", table(HEAD, [group.line for group in (*left, join_groups(left))])]
     parts += ["Stacks that no row was fitted on, on rows of all vendors:", table(HEAD, [group.line for group in of_assumed()])]
     return "\n\n".join(parts)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dse.space.array_math import Array
 from dse.studies.engines.fit import describe, scores
-from dse.studies.engines.rows import MeasuredRow, measured_rows, simulate_rows
+from dse.studies.engines.rows import EngineRow, measured_rows, simulate_rows
 from dse.studies.write import table
 
 HEAD = ["rows", "bias", "median abs. error", "within 20 %", "measured / simulated, 10th..90th percentile"]
@@ -58,19 +58,19 @@ def finding() -> str:
 
 
 @cache
-def engine_rows() -> tuple[MeasuredRow, ...]:
+def engine_rows() -> tuple[EngineRow, ...]:
     """Rows of TensorRT-LLM."""
     return tuple(row for row in measured_rows() if row.stack.startswith("trtllm"))
 
 
 @cache
-def vendor_rows() -> tuple[MeasuredRow, ...]:
+def vendor_rows() -> tuple[EngineRow, ...]:
     """Rows of other vendors whose chips have a software stack."""
     return tuple(row for row in measured_rows() if row.stack and not row.stack.startswith("trtllm"))
 
 
 @cache
-def _logs(rows: tuple[MeasuredRow, ...], stack: str = "") -> Array:
+def _logs(rows: tuple[EngineRow, ...], stack: str = "") -> Array:
     """Log of simulated over measured speed of each row, shape (rows,)."""
     return np.log(simulate_rows(rows, stack=stack))
 
@@ -79,7 +79,7 @@ def _line(name: str, logs: Array) -> list[str]:
     return [name, f"{len(logs)}", *describe(scores(logs))]
 
 
-def _grouped(rows: Sequence[MeasuredRow], logs: Array, group: Callable[[MeasuredRow], str]) -> str:
+def _grouped(rows: Sequence[EngineRow], logs: Array, group: Callable[[EngineRow], str]) -> str:
     """Table of scores by a group of each row."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
@@ -88,7 +88,7 @@ def _grouped(rows: Sequence[MeasuredRow], logs: Array, group: Callable[[Measured
     return table(["", *HEAD], [*lines, *([_line("all", logs)] if len(lines) > 1 else [])])
 
 
-def _by_kernels(engine: Sequence[MeasuredRow]) -> str:
+def _by_kernels(engine: Sequence[EngineRow]) -> str:
     """Scores of dense rows on Hopper with flat rates and with kernels that were measured by themselves."""
     rows = tuple(row for row in engine if row.kind.startswith("dense") and row.chip in ("h100", "h200"))
     by_library = [
@@ -98,7 +98,7 @@ def _by_kernels(engine: Sequence[MeasuredRow]) -> str:
     return table(["kernels", *HEAD], [_line("flat rates", _logs(rows)), _line("measured alone", measured)])
 
 
-def _without_terms(rows: Sequence[MeasuredRow]) -> str:
+def _without_terms(rows: Sequence[EngineRow]) -> str:
     """Bias of rows without each term, by kind of deployment."""
     kinds = sorted({row.kind for row in rows})
     lines = [["all terms", *_biases(rows, np.log(simulate_rows(rows)), kinds)]]
@@ -108,7 +108,7 @@ def _without_terms(rows: Sequence[MeasuredRow]) -> str:
     return table(["", "median abs. error", "bias", *kinds], lines)
 
 
-def _without(row: MeasuredRow, name: str, settings: Iterable[str]) -> float:
+def _without(row: EngineRow, name: str, settings: Iterable[str]) -> float:
     """Simulated over measured speed of a row without a term; with it where the row's stack or deployment does not read it."""
     reads = (row.tp > 1 or name not in ONLY_LINKS) and (row.kind.startswith("experts") or name not in ONLY_EXPERTS)
     if (name == "busiest die" and row.ep == 1) or (name == "eager launches" and row.stack != "trtllm_v1"):
@@ -116,7 +116,7 @@ def _without(row: MeasuredRow, name: str, settings: Iterable[str]) -> float:
     return simulate_rows([row], *(f"mapping.stack.{setting}" for setting in settings if reads))[0]
 
 
-def _biases(rows: Sequence[MeasuredRow], logs: Array, kinds: Sequence[str]) -> list[str]:
+def _biases(rows: Sequence[EngineRow], logs: Array, kinds: Sequence[str]) -> list[str]:
     scored = scores(logs)
     of_kinds = (float(np.median(np.exp(logs[[row.kind == kind for row in rows]]))) - 1 for kind in kinds)
     return [f"{scored['median']:.1%}", f"{scored['bias']:+.0%}", *(f"{bias:+.0%}" for bias in of_kinds)]

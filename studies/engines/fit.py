@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.space.array_math import Array
-from dse.studies.engines.rows import MeasuredRow, measured_rows, simulate_rows
+from dse.studies.engines.rows import EngineRow, measured_rows, simulate_rows
 
 STEP = 1.5
 """Factor by which each number is moved to see what it does."""
@@ -37,7 +37,7 @@ class FittedNumber(NamedTuple):
     kind: str = ""
     unit: str = ""
 
-    def touches(self, row: MeasuredRow) -> bool:
+    def touches(self, row: EngineRow) -> bool:
         """Whether the number is of the stack of a row, and has an effect on the row's kind; one chip has no links."""
         linked = row.tp > 1 or not self.address.startswith("network_")
         return linked and (not self.stacks or row.stack in self.stacks) and row.kind.startswith(self.kind)
@@ -69,18 +69,18 @@ FITS: dict[str, tuple[FittedNumber, ...]] = {
 """Fitted numbers of each stack, or of several that share them."""
 
 
-def rows_of_fit(name: str) -> tuple[MeasuredRow, ...]:
+def rows_of_fit(name: str) -> tuple[EngineRow, ...]:
     """Rows of the stacks of a fit."""
     return tuple(row for row in measured_rows() if row.stack == name or row.stack.startswith(f"{name}_v"))
 
 
-def overrides_of(row: MeasuredRow, numbers: Sequence[FittedNumber], values: Sequence[float]) -> list[str]:
+def overrides_of(row: EngineRow, numbers: Sequence[FittedNumber], values: Sequence[float]) -> list[str]:
     """Overrides of the stack of a row by fitted numbers."""
     own = ((number, value) for number, value in zip(numbers, values, strict=True) if number.touches(row))
     return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in own]
 
 
-def simulate_logs(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> Array:
+def simulate_logs(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> Array:
     """Log of simulated over measured speed of each row, shape (rows,)."""
     ratios = (simulate_rows([row], *overrides_of(row, numbers, values))[0] for row in rows)
     return np.log(np.fromiter(ratios, float, len(rows)))
@@ -104,11 +104,11 @@ class RateSurface:
     def __call__(self, logs: Array, rows: Any = slice(None)) -> Array:
         """Logs of ratios of some rows at logs of numbers."""
         step: Array = np.clip(logs - self.centre, -4 * np.log(STEP), 4 * np.log(STEP))
-        found: Array = self.at_centre[rows] + self.slope[rows] @ step + self.bend[rows] @ step**2
-        return found
+        logs_of_rows: Array = self.at_centre[rows] + self.slope[rows] @ step + self.bend[rows] @ step**2
+        return logs_of_rows
 
 
-def rate_surface(rows: Sequence[MeasuredRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> RateSurface:
+def rate_surface(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> RateSurface:
     """Surface around a point, from one simulation there and two for each number."""
     centre = np.array(values, float)
     at_centre = simulate_logs(rows, numbers, centre)

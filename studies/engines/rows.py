@@ -51,7 +51,7 @@ FULL_MESH = ("mi300x", "gaudi2", "gaudi3")
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRow:
+class EngineRow:
     """One measured rate or time of an engine, as a page states it; columns of `measured.csv`."""
 
     place: str
@@ -147,15 +147,15 @@ class MeasuredRow:
 
 
 @cache
-def measured_rows() -> tuple[MeasuredRow, ...]:
+def measured_rows() -> tuple[EngineRow, ...]:
     """All rows of `measured.csv`."""
     with MEASURED.open(newline="") as file:
         return tuple(_read_row(row) for row in csv.DictReader(file))
 
 
-def _read_row(row: Mapping[str, str]) -> MeasuredRow:
+def _read_row(row: Mapping[str, str]) -> EngineRow:
     sizes = {name: int(row[name] or 0) for name in ("prompt", "output", "tp", "ep", "requests")}
-    return MeasuredRow(**(dict(row) | sizes | {"value": float(row["value"])}))  # type: ignore[arg-type]
+    return EngineRow(**(dict(row) | sizes | {"value": float(row["value"])}))  # type: ignore[arg-type]
 
 
 @cache
@@ -174,7 +174,7 @@ def driver_memory(chip: str, engine: str) -> float:
     return float(memory.capacity * (memory.usable_ratio or 1.0))
 
 
-def simulate_row(row: MeasuredRow, stack: Sequence[str]) -> float:
+def simulate_row(row: EngineRow, stack: Sequence[str]) -> float:
     """Simulated figure of a row, on a stack given by overrides, whether or not all limits hold.
 
     Raises:
@@ -184,7 +184,7 @@ def simulate_row(row: MeasuredRow, stack: Sequence[str]) -> float:
     return float(computed_metrics(evaluation.metrics)[row.metric])
 
 
-def simulate_rows(rows: Iterable[MeasuredRow], *more: str, stack: str = "") -> list[float]:
+def simulate_rows(rows: Iterable[EngineRow], *more: str, stack: str = "") -> list[float]:
     """Simulated over measured figure of each row, as a speed: a rate, or one over a time.
 
     Args:
