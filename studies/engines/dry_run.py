@@ -95,7 +95,7 @@ def of_vendors() -> list[LeftOut]:
 
 
 def of_assumed() -> list[LeftOut]:
-    """Rows of all vendors on stacks that were fitted on none or assumed, each vendor with about as many rows."""
+    """Rows of all vendors on assumed stacks, with about as many rows of each vendor."""
     engine = [row for row in measured_rows() if row.stack.startswith(ENGINE)][::EVERY]
     rows = [*engine, *(row for row in measured_rows() if row.stack in VENDORS)]
     return [LeftOut(name, np.array([]), np.log(simulate_rows(rows, stack=name))) for name in ASSUMED]

@@ -1,4 +1,4 @@
-"""Findings on inference engines as they run: measured against simulated rates, by engine, chip and kind of deployment."""
+"""Findings on inference engines as they run: measured against simulated rates, by kind of row."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +59,7 @@ def finding() -> str:
 
 @cache
 def engine_rows() -> tuple[EngineRow, ...]:
-    """Rows of TensorRT-LLM."""
+    """Measured rows of TensorRT-LLM, of all its versions."""
     return tuple(row for row in measured_rows() if row.stack.startswith("trtllm"))
 
 

@@ -38,7 +38,7 @@ class FittedNumber(NamedTuple):
     unit: str = ""
 
     def touches(self, row: EngineRow) -> bool:
-        """Whether the number is of the stack of a row, and has an effect on the row's kind; one chip has no links."""
+        """Whether the number has an effect on the rate of a row; one chip has no links."""
         linked = row.tp > 1 or not self.address.startswith("network_")
         return linked and (not self.stacks or row.stack in self.stacks) and row.kind.startswith(self.kind)
 
@@ -170,7 +170,7 @@ def fit_stack(name: str, rounds: int = 2, start: Sequence[float] = ()) -> tuple[
 
 
 def scores(logs: Array) -> dict[str, float]:
-    """Bias, median absolute error, share within 20 %, and percentiles of measured over simulated, of log ratios."""
+    """Bias, median error, share within 20 % and percentiles, from logs of simulated over measured."""
     errors = np.exp(logs) - 1
     low, high = np.exp(-np.percentile(logs, (90, 10)))
     return {

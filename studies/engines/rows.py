@@ -1,4 +1,4 @@
-"""Measured rates and times of inference engines, each as overrides of the simulator, and what it simulates.
+"""Measured rates and times of inference engines, as overrides, and their simulated figures.
 
     python -m dse.studies.engines.rows --write
 
@@ -160,7 +160,7 @@ def _read_row(row: Mapping[str, str]) -> EngineRow:
 
 @cache
 def model_of(name: str) -> Model:
-    """Model record of a name."""
+    """Record of the model that has a name in the configuration."""
     config = compose([f"model={name}", "chip=h100", "workload=static"])
     case = build_question(config, find_study_folder(config)).workload.cases[0]
     return case.model  # type: ignore[union-attr]
@@ -168,7 +168,7 @@ def model_of(name: str) -> Model:
 
 @cache
 def driver_memory(chip: str, engine: str) -> float:
-    """Main memory of a chip: what its driver offers to an inference engine, or that of the data sheet without one. [B]"""
+    """Main memory that a driver offers to an inference engine, or that of the data sheet. [B]"""
     config = compose([f"chip={chip}", f"inference_engine={engine}", "workload=serving"])
     memory = build_question(config, find_study_folder(config)).base.chip.hbm
     return float(memory.capacity * (memory.usable_ratio or 1.0))
@@ -215,7 +215,7 @@ def published_rows() -> list[list[str]]:
 
 
 def write_published() -> None:
-    """Write `published.csv`."""
+    """Write all measured rows with their overrides into `published.csv`."""
     with PUBLISHED.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([COLUMNS, *published_rows()])
