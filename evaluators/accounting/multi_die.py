@@ -19,8 +19,7 @@ from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.metrics import decode_rate
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
-from dse.evaluators.accounting.multi_die_memory import WEIGHTS, layers_of_units, weight_bytes_by_kind
-from dse.evaluators.accounting.multi_die_memory import cache_bytes as caches_of
+from dse.evaluators.accounting.multi_die_memory import WEIGHTS, bytes_by_unit
 from dse.evaluators.accounting.multi_die_overheads import dies_terms, mean_stage_overheads, pass_overheads
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
 from dse.evaluators.calls.call import CallBlock, KernelCall
@@ -40,7 +39,6 @@ from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.program.activity import Activity
 from dse.space.array_math import Array, maximum
 from dse.space.design import Design
-from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.memoize import MAX_IDENTITIES, memoize
@@ -577,7 +575,7 @@ def _held_bytes(
     memory_items: dict[str, tuple[tuple[str, Any], ...]] = {}
     for phase, passes in played.items():
         die_split = phase_split(design, case, phase)
-        items = _of_units(case, phase, die_split, sizes, tuple(unit.name for unit in passes[0].units))
+        items = bytes_by_unit(case, phase, die_split, sizes, tuple(unit.name for unit in passes[0].units))
         on_stage = np.tensordot(items, stages, (1, 1))
         most = on_stage[:, np.argmax(on_stage.sum(axis=0), axis=0), np.arange(stages.shape[2])]
         of_caches, *of_weights = most if stages.shape[2] > 1 else most[:, 0].tolist()
@@ -607,20 +605,3 @@ def _engine_items(design: Design, case: BatchCase, die_split: DieSplit, weights:
         die_split.copies if die_split.ep > 1 else 1,
     )
     return engine_memory(design.chip, design.mapping, case.model, weights, 0.0, demand).parts(design.mapping)
-
-
-@memoize
-def _of_units(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
-    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
-    model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, die_split.slots)
-    many = die_split.batches * die_split.halves
-    cached, sequences = many * _kept_positions(mine, phase), float(many * mine.batch)
-    caches = [caches_of(units.get(name, ("", ""))[0], model, cached, sequences, die_split, sizes) for name in names]
-    kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, die_split, sizes) for name in names]
-    return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
-
-
-def _kept_positions(case: BatchCase, phase: str) -> Any:
-    """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
-    ends = [(n, prompt + (decoded if phase == "decode" else 0)) for n, prompt, decoded in case.decode_lengths]
-    return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))

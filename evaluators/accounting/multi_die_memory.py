@@ -3,15 +3,26 @@
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from dse.evaluators.graph.expert_loads import placed_experts
 from dse.evaluators.graph.operators import MIXING, Segment
 from dse.evaluators.graph.token_mixing import mixing_operators
 from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_values
-from dse.evaluators.layouts.multi_die import DRAFT, EMBEDDING, HEAD, DieSplit, equal_layer_runs, layer_label
+from dse.evaluators.layouts.multi_die import (
+    DRAFT,
+    EMBEDDING,
+    HEAD,
+    DieSplit,
+    equal_layer_runs,
+    largest_replica_share,
+    layer_label,
+)
 from dse.evaluators.layouts.tensor_formats import ValueBytes
 from dse.evaluators.layouts.tensor_parallel import kv_values_per_device, state_bytes_per_device, weights_per_device
-from dse.space.array_math import ceil_div
-from dse.space.layers import MOE, layers, value_at_reach
+from dse.space.array_math import Array, ceil_div
+from dse.space.layers import MOE, layers, per_reach, value_at_reach
+from dse.space.memoize import memoize
 from dse.space.model import Model
 from dse.space.parameter_counts import (
     ffn_bias_values,
@@ -24,6 +35,7 @@ from dse.space.parameter_counts import (
     sequence_memory,
     shared_expert_width,
 )
+from dse.space.workload import BatchCase
 
 
 def layers_of_units(model: Model) -> dict[str, tuple[str, str]]:
@@ -170,3 +182,20 @@ def _sparse_bytes(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: fl
         SHARED: shared,
         ROUTERS: _surrounding_bytes(model, sizes) + norm,
     }
+
+
+@memoize
+def bytes_by_unit(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
+    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
+    model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, die_split.slots)
+    many = die_split.batches * die_split.halves
+    cached, sequences = many * _kept_positions(mine, phase), float(many * mine.batch)
+    caches = [cache_bytes(units.get(name, ("", ""))[0], model, cached, sequences, die_split, sizes) for name in names]
+    kinds = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, die_split, sizes) for name in names]
+    return np.array([caches, *([kind.get(name, 0.0) for kind in kinds] for name in WEIGHTS)], float)
+
+
+def _kept_positions(case: BatchCase, phase: str) -> Any:
+    """Positions that caches of each reach of a model have of a case's requests at the end of a phase."""
+    ends = [(n, prompt + (decoded if phase == "decode" else 0)) for n, prompt, decoded in case.decode_lengths]
+    return per_reach(case.model, lambda reach: float(sum(n * reach.kept_positions(end) for n, end in ends)))

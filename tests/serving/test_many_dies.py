@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from dse.evaluators import evaluate, explain, fidelities
 from dse.evaluators.accounting.serving_instances import multi_die as many_dies
 from dse.evaluators.accounting.serving_instances import multi_die_iterations as die_iterations
-from dse.evaluators.accounting.serving_instances.multi_die_iterations import DiePool, ReplicaWork
+from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
+    DiePool,
+    ReplicaWork,
+    die_pools,
+    useful_operations_of,
+    whole_iteration,
+)
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.serving.kv_memory import request_memory
 from dse.space.design import Design, stack_designs
@@ -34,7 +40,7 @@ def seconds(words: tuple[str, ...], **made_of: float) -> float:
     """Of an iteration of the one pool."""
     design, load = load_of(*words)
     names = ("prompt", "prompt_context", "decodes", "context", "spilled")
-    (pool,) = many_dies.die_pools(design, load)
+    (pool,) = die_pools(design, load)
     pricing = many_dies.iteration_time_function(design, load, pool, "analytical")
     return float(np.squeeze(pricing(*(np.array([made_of.get(name, 0.0)]) for name in names))))
 
@@ -89,7 +95,7 @@ def test_a_table_by_arrays_is_that_of_iterations_one_by_one(
     model: str, split_words: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     design, load = load_of(*BOXES, f"model={model}", *split_words, *others, *SERVED, *FEW)
-    (pool,) = many_dies.die_pools(design, load)
+    (pool,) = die_pools(design, load)
     draw = np.random.default_rng(len(model) + len(others))
     tokens, decodes = draw.integers(0, 900, 12), draw.integers(0, 70, 12) * draw.integers(0, 2, 12)
     counts = tokens, np.maximum(tokens / draw.integers(1, 9, 12), 1.0), decodes, draw.integers(1, 900, 12), np.zeros(12)
@@ -128,7 +134,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert explanation.seconds == pytest.approx(span, rel=1e-9)
     made_of = (1024.0, 128.5, 8.0, 300.0, 0.0)
     rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 3.0, made_of, "analytical")
-    whole = many_dies.useful_operations_of(many_dies.whole_iteration(load, made_of))
+    whole = useful_operations_of(whole_iteration(load, made_of))
     assert sum(row.flop for row in rows) == pytest.approx(3 * whole, rel=1e-9)
     priced = float(np.squeeze(instance.pricing(*(np.array([value]) for value in made_of))))
     assert sum(row.seconds for row in rows) == pytest.approx(3 * priced, rel=1e-3)  # tables have what decodes add for itself
@@ -160,7 +166,7 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     words = (f"mapping.{name}={value}" for name, value in plans.items())
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
     room, _ = many_dies.MultiDieServing().kv_transfer(design, load)
-    _, pool = many_dies.die_pools(design, load)
+    _, pool = die_pools(design, load)
     held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).request_bytes(256)
     port = design.chip.nodes.bandwidth * many_dies.served_die(design).kind.reached(design.mapping)
     leaving = max(after / before, 1.0)  # a die that sends to several shares its port among these

@@ -12,7 +12,7 @@ Instances that prefill are on the first rows of dies, those that decode on the r
 between them: all that can be on their way are, beside nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -21,11 +21,10 @@ import numpy as np
 
 from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
-from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_of_cases
+from dse.evaluators.accounting.decode_segments import arrays_of_cases
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
-    DieKind,
     PassWork,
     detailed_blocks,
     exchange_activity,
@@ -61,6 +60,7 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_requests,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
+from dse.evaluators.accounting.serving_instances.served_die import ServedDie
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
@@ -110,31 +110,6 @@ class DieIteration(NamedTuple):
     def seconds(self) -> float:
         """Time of the iteration. [s]"""
         return float(self.overheads.iteration_seconds(self.played.seconds(self.split)))
-
-
-class ServedDie(NamedTuple):
-    """What serving asks about one die of a system of dies of tiles, or with a shared cache each.
-
-    Attributes:
-        kind: work, machine and value sizes of a die.
-        peak_rates: of a die.
-        memory_capacity: of a die's main memory. [B]
-        activity_energy: dynamic energy of an activity. [J]
-        memory_limits: of what is held in each phase.
-        breakdown_rows: of a phase.
-        remedy_text: of a violated limit.
-        request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
-            no such work.
-    """
-
-    kind: DieKind
-    peak_rates: Callable[[Design], PeakRates]
-    memory_capacity: Callable[[Design], Any]
-    activity_energy: Callable[[Design, Activity], Any]
-    memory_limits: Callable[[Design, Mapping[str, Any]], list[Limit]]
-    breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
-    remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
-    request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
 
 
 class MultiDieServing(InstanceLayout):

@@ -1,0 +1,40 @@
+"""What serving asks about one die of a system of many."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.multi_die import DieKind
+from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork
+from dse.evaluators.layouts.multi_die import DieSplit
+from dse.evaluators.program.activity import Activity
+from dse.space.design import Design
+from dse.space.limits import Infeasibility, Limit
+
+
+class ServedDie(NamedTuple):
+    """What serving asks about one die of a system of dies of tiles, or with a shared cache each.
+
+    Attributes:
+        kind: work, machine and value sizes of a die.
+        peak_rates: of a die.
+        memory_capacity: of a die's main memory. [B]
+        activity_energy: dynamic energy of an activity. [J]
+        memory_limits: of what is held in each phase.
+        breakdown_rows: of a phase.
+        remedy_text: of a violated limit.
+        request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
+            no such work.
+    """
+
+    kind: DieKind
+    peak_rates: Callable[[Design], PeakRates]
+    memory_capacity: Callable[[Design], Any]
+    activity_energy: Callable[[Design, Activity], Any]
+    memory_limits: Callable[[Design, Mapping[str, Any]], list[Limit]]
+    breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
+    remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
+    request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
