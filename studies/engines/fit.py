@@ -74,16 +74,17 @@ def rows_of_fit(name: str) -> tuple[EngineRow, ...]:
     return tuple(row for row in measured_rows() if row.stack == name or row.stack.startswith(f"{name}_v"))
 
 
-def overrides_of(row: EngineRow, numbers: Sequence[FittedNumber], values: Sequence[float]) -> list[str]:
+def overrides_of(row: EngineRow, numbers: Sequence[FittedNumber], values: Sequence[float] | Array) -> list[str]:
     """Overrides of the stack of a row by fitted numbers."""
     own = ((number, value) for number, value in zip(numbers, values, strict=True) if number.touches(row))
     return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in own]
 
 
-def simulate_logs(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> Array:
+def simulate_logs(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array) -> Array:
     """Log of simulated over measured speed of each row, shape (rows,)."""
     ratios = (simulate_rows([row], *overrides_of(row, numbers, values))[0] for row in rows)
-    return np.log(np.fromiter(ratios, float, len(rows)))
+    logs: Array = np.log(np.fromiter(ratios, float, len(rows)))
+    return logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class RateSurface:
         return logs_of_rows
 
 
-def rate_surface(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float]) -> RateSurface:
+def rate_surface(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array) -> RateSurface:
     """Surface around a point, from one simulation there and two for each number."""
     centre = np.array(values, float)
     at_centre = simulate_logs(rows, numbers, centre)
@@ -155,7 +156,8 @@ def fit_on(surface: RateSurface, numbers: Sequence[FittedNumber], rows: Any = sl
         return np.concatenate([surface(logs, rows), pull * (logs - surface.centre)])
 
     start = np.clip(surface.centre, low + 1e-9, high - 1e-9)
-    return np.exp(least_squares(off, start, bounds=(low, high), loss="soft_l1", f_scale=0.15).x)
+    values: Array = np.exp(least_squares(off, start, bounds=(low, high), loss="soft_l1", f_scale=0.15).x)
+    return values
 
 
 def fit_stack(name: str, rounds: int = 2, start: Sequence[float] = ()) -> tuple[Array, RateSurface]:
