@@ -505,7 +505,11 @@ EMPTY_MACHINE = HardwareModel(None, None, None, 0.0, None, None, 0.0)
 
 
 def units_per_stage(decode: Sequence[PassWork], stages: int) -> Array:
-    """Units on each stage, shape (stages, kinds, designs), balanced for the decode steps, or for one where none runs."""
+    """Units on each stage, balanced for decode steps, or for one where none runs.
+
+    Returns:
+        Shape (stages, kinds, designs).
+    """
     first, runs = decode[0].units, any(step.of.times for step in decode)
     seconds = [
         sum((step.of.times if runs else 1.0) * step.units[kind].seconds for step in decode) for kind in range(len(first))

@@ -186,7 +186,11 @@ def _sparse_bytes(model: Model, die_split: DieSplit, sizes: ValueBytes, norm: fl
 
 @memoize
 def bytes_by_unit(case: BatchCase, phase: str, die_split: DieSplit, sizes: ValueBytes, names: tuple[str, ...]) -> Array:
-    """Bytes of each unit on one die: of its caches, and of its weights by what they are of, shape (1 + kinds, units). [B]"""
+    """Bytes of each unit on one die: of its caches, and of its weights by kind. [B]
+
+    Returns:
+        Shape (1 + kinds, units).
+    """
     model, units, mine = case.model, layers_of_units(case.model), largest_replica_share(case, die_split.slots)
     many = die_split.batches * die_split.halves
     cached, sequences = many * _kept_positions(mine, phase), float(many * mine.batch)

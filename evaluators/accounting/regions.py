@@ -381,7 +381,7 @@ def _chunk_count(mesh: CoreMesh) -> Any:
 
 
 def layout_transition(design: Design, job: BatchArrays, fidelity: str) -> PhaseCost:
-    """Cost of the change from prefill's layout to decode's, of weights and of the caches of a job's prompts.
+    """Cost of the change from prefill's layout to that of decode: weights, and caches of prompts.
 
     A static batch changes once, after its first tokens and before its first decode step: in latency, neither in TTFT nor in
     TPOT. A wafer that serves changes both ways in every iteration with prompts, so that both are in TTFT

@@ -18,6 +18,7 @@ from dse.analysis.evaluation import evaluate_config
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
+from dse.space.main_memory import main_memory
 from dse.space.model import Model
 from dse.studies.engines.benchmark import OfflineBenchmark
 
@@ -170,8 +171,7 @@ def model_of(name: str) -> Model:
 def driver_memory(chip: str, engine: str) -> float:
     """Main memory that a driver offers to an inference engine, or that of the data sheet. [B]"""
     config = compose([f"chip={chip}", f"inference_engine={engine}", "workload=serving"])
-    memory = build_question(config, find_study_folder(config)).base.chip.hbm
-    return float(memory.capacity * (memory.usable_ratio or 1.0))
+    return float(main_memory(build_question(config, find_study_folder(config)).base.chip).usable_capacity)
 
 
 def simulate_row(row: EngineRow, stack: Sequence[str]) -> float:
