@@ -8,6 +8,7 @@ memory that weights and the layout's activations leave.
 from typing import Any, NamedTuple
 
 from dse.evaluators.accounting.memory_contents import ACTIVATIONS
+from dse.evaluators.layouts.startable_degrees import divided_widths, plans_of
 from dse.space.array_math import maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.errors import DesignError
@@ -107,22 +108,11 @@ def ffn_width(model: Model) -> float:
     )
 
 
-@memoize_by_identity
-def attention_heads(model: Model) -> tuple[tuple[int, int], ...]:
-    """Query heads and key heads of each kind of attention in a model; latents count as one key head."""
-    return tuple(
-        dict.fromkeys(
-            (layer.of.heads, 1 if layer.of.latent is not None else layer.of.kv_heads)
-            for layer in layers(model).mixings
-            if layer.of.recurrence is None
-        )
-    )
-
-
 def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limit]:
-    """Limits of an inference engine on degrees of tensor parallelism; none without an engine.
+    """Limits of an inference engine on degrees of parallelism; none without an engine.
 
-    Query heads are divided evenly. Key heads are divided evenly, or each is on as many devices.
+    Heads and columns are divided evenly, in whole blocks of scales; key heads are divided evenly, or each is on as many
+    devices (`layouts.startable_degrees`).
 
     Raises:
         DesignError: a format of weights or drafted tokens that the engine does not support.
@@ -132,11 +122,17 @@ def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limi
         return []
     _refuse_unsupported(engine, mapping.precision, guesses)
     limits = []
-    for phase in ("prefill", "decode"):
-        address, tp = f"mapping.{phase}.tp", getattr(mapping, phase).tp
-        for heads, kv_heads in attention_heads(model):
-            limits.append(divides_limit(address, tp, heads))
-            limits.append(divides_limit(address, minimum(tp, kv_heads), maximum(tp, kv_heads)))
+    for phase, plan in zip(("prefill", "decode"), plans_of(mapping), strict=True):
+        address = f"mapping.{phase}.tp"
+        for divided in divided_widths(model, plan.tp, getattr(plan, "ep", 1), mapping.precision):
+            units, degree = divided.units, divided.degree
+            if divided.replicated:
+                limits.append(divides_limit(address, minimum(degree, units), maximum(degree, units)))
+                continue
+            limits.append(divides_limit(address, degree, units))
+            if divided.scaled_values > 1:
+                blocks = divides_limit(address, degree * divided.scaled_values, units * divided.width)
+                limits.append(blocks)
     return limits
 
 

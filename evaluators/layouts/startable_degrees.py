@@ -10,7 +10,7 @@ padded, and so are columns in blocks of up to `PADDED_BLOCK`. Layouts here pad w
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dse.space.array_math import ceil_div
+from dse.space.array_math import ceil_div, where
 from dse.space.layers import MOE, layers
 from dse.space.mapping import FormatPlan, Mapping
 from dse.space.model import Model
@@ -35,12 +35,19 @@ class DividedWidth(NamedTuple):
     name: str
     units: int
     width: int
-    degree: int
+    degree: Any
     number_format: str
     replicated: bool = False
 
+    @property
+    def scaled_values(self) -> int:
+        """Values of a device's share that it must have whole numbers of; 1 where kernels pad blocks of scales."""
+        number_format = FORMATS[self.number_format]
+        block = max(number_format.block, number_format.across)
+        return 1 if self.replicated or block <= PADDED_BLOCK else block  # keys and values are fused with queries
 
-def divided_widths(model: Model, tp: int, ep: int, precision: FormatPlan) -> Iterator[DividedWidth]:
+
+def divided_widths(model: Model, tp: Any, ep: Any, precision: FormatPlan) -> Iterator[DividedWidth]:
     """Heads and columns that devices divide, in layers of each kind.
 
     Args:
@@ -62,7 +69,7 @@ def divided_widths(model: Model, tp: int, ep: int, precision: FormatPlan) -> Ite
         if not ffn.name.startswith(MOE) or experts is None:
             yield DividedWidth("columns of FFNs", ffn.of.ffn_intermediate, 1, tp, precision.weights)
             continue
-        word, degree = str(precision.experts or precision.weights), 1 if ep > 1 else tp
+        word, degree = str(precision.experts or precision.weights), where(ep > 1, 1, tp)
         yield DividedWidth("columns of experts", experts.intermediate, 1, degree, word)
         if experts.shared:
             yield DividedWidth("columns of shared experts", experts.shared * shared_expert_width(experts), 1, degree, word)
@@ -79,11 +86,10 @@ def start_obstacle(model: Model, tp: int, ep: int, precision: FormatPlan) -> str
         copied = divided.replicated and degree > units
         if degree % units if copied else units % degree:
             return f"{units:,} {divided.name} do not divide over TP {degree}"
-        values, number_format = units // degree * divided.width, FORMATS[divided.number_format]
-        block = max(number_format.block, number_format.across)
-        if block > PADDED_BLOCK and values % block and not divided.replicated:  # keys and values are fused with queries
-            share = f"{values:,} values a device, no multiple of the {block} that share a scale in {divided.number_format}"
-            return f"{units:,} {divided.name} over TP {degree} are {share}"
+        values = units // degree * divided.width
+        if values % divided.scaled_values:
+            share = f"{values:,} values a device, no multiple of the {divided.scaled_values} that share a scale"
+            return f"{units:,} {divided.name} over TP {degree} are {share} in {divided.number_format}"
     return ""
 
 
