@@ -108,7 +108,10 @@ def test_batches_keep_the_rule_too(layout: str) -> None:
 
 
 def test_no_engine_is_as_if_there_were_none() -> None:
-    for words in (SERVED["devices"], BATCHES["devices"]):
+    for words in (
+        "chip=ascend910b model=llama3_8b workload.batch=[4] workload.prompt=[256] workload.output=[64]",
+        f"chip=ascend910b model=llama3_8b {LOAD}",
+    ):
         plain, none = (outcomes(f"{words} {more}").columns for more in ("", "inference_engine=none"))
         assert all(np.array_equal(plain[name], none[name], equal_nan=True) for name in plain)
         assert asked(*words.split()).base.chip.hbm.usable_ratio is None
@@ -120,7 +123,7 @@ def test_no_engine_is_as_if_there_were_none() -> None:
         ("chip=h100 inference_engine=vllm_v1", "max_batch_size", 1024),
         ("chip=rtx4090 inference_engine=vllm_v1", "max_batch_size", 256),
         ("chip=rtx4090 inference_engine=vllm_v1 mapping.serving.max_batch_size=7", "max_batch_size", 7),
-        ("chip=h100 inference_engine=trtllm_v1", "policy", "orca"),
+        ("chip=h100 inference_engine=trtllm_v1", "policy", "inflight"),
         ("chip=h100 inference_engine=vllm_v1", "prefix_cache", "shared"),
         ("chip=h100 inference_engine=vllm_v1 model=gemma2_9b", "prefix_cache", "reserved"),
         ("chip=h100_ep inference_engine=vllm_v1 model=deepseek_v3", "max_batch_size", 4096),
@@ -146,7 +149,10 @@ def test_an_engine_sets_defaults_that_typed_settings_precede(words: str, setting
         ),
         ("chip=h100 inference_engine=vllm_v1 mapping.inference_engine.memory_share=1.5", "memory_share.*1.5"),
         ("chip=h100 inference_engine=none mapping.inference_engine.memory_share=0.5", "memory_share"),
-        ("chip=h100 chip.hbm.usable_ratio=0.9", "chip.hbm.usable_ratio: has no effect without an inference engine"),
+        (
+            "chip=h100 inference_engine=none chip.hbm.usable_ratio=0.9",
+            "chip.hbm.usable_ratio: has no effect without an inference engine",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(words: str, text: str) -> None:
@@ -158,7 +164,7 @@ def test_bad_input_is_refused_in_one_line(words: str, text: str) -> None:
 @pytest.mark.parametrize("degree", [3, 5, 6])
 def test_degrees_that_do_not_divide_heads_are_refused(degree: int) -> None:
     words = f"chip=h200 model=llama3_8b {LOAD} mapping.both.tp={degree}"
-    assert outcomes(words).feasible[0]
+    assert outcomes(f"{words} inference_engine=none").feasible[0]
     assert not outcomes(f"{words} inference_engine=vllm_v1").feasible[0]
 
 
