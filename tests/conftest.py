@@ -14,6 +14,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from dse.config import compose
 from dse.main import SWEEP
 
 gc.set_threshold(*SWEEP)
@@ -29,6 +30,26 @@ settings.load_profile("drawn")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+FORMER_STACKS = {"groq": "ideal", "trtllm_v1_ep": "tuned_ep"}
+"""Flat stacks of chips whose usual stack is of an engine; `tuned` for the others."""
+
+
+@pytest.fixture(scope="module")
+def flat_stack() -> Iterator[None]:
+    """Chips have the flat rates of `tuned` and no inference engine where nothing else is said: for results by hand."""
+    names, composed = compose._usual_names, compose._usual_of_composed
+
+    def flat(usual: tuple[str, str, str]) -> tuple[str, str, str]:
+        mapping, stack, _ = usual
+        own = stack if stack in ("", "usual", "ideal", "tuned_ep") else FORMER_STACKS.get(stack, "tuned")
+        return mapping, own, ""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "_usual_names", lambda *words: flat(names(*words)))
+        patch.setattr(compose, "_usual_of_composed", lambda *words: flat(composed(*words)))
+        yield
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -216,7 +216,7 @@ def _usual_of_composed(config: Any, choices: Mapping[str, Any], supposed: tuple[
         of_load = {} if is_for_other_machines(str(workload.get("mapping")), machine, case_type_of(workload)) else workload
         mapping = find_first_named(of_kind, (of_load, "workload", "mapping"), (chip, "chip", "mapping"), default=DEFAULT[0])
     if choices.get("stack") == "usual":
-        stack = find_first_named((chip, "chip", "stack"), default="ideal" if machine in (POOL, POOLED) else "")
+        stack = find_first_named((chip, "chip", "stack"), default="unfitted" if machine in (POOL, POOLED) else "")
     if choices.get("inference_engine") == "usual":
         engine = find_first_named((chip, "chip", "inference_engine"), default="")
     return mapping, stack, engine

@@ -28,6 +28,8 @@ from dse.space.fields import replace_leaves
 from dse.testing.functional_simulator import run_program
 from tests.samples import asked
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 SWEPT = ("ring", "ktree", "two_level")
 PEERS, PHASES = st.integers(1, 40), st.integers(1, 8)
 SMALL = ("model=qwen3_1b7", "workload.batch=[4]", "workload.prompt=128", "workload.output=4", "mapping.both.prefetch=none")

@@ -23,6 +23,8 @@ from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.space.parameter_counts import growing_values_per_token, sequence_memory
 from tests.samples import asked, load_of, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
 
 

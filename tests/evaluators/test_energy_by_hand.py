@@ -17,6 +17,8 @@ from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
 from tests.samples import asked
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 BY_CLOCK = ("mac", "element", "access", "shared", "hop")
 """Energies of what is on a die, at the supply that its clock needs; those of links and memory are what they are."""
 

@@ -44,6 +44,8 @@ from dse.space.stack import IterationOverheads
 from dse.space.workload import ServingLoad
 from tests.samples import asked, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 SIZES = "1 2 4 8 16 32 64"
 FLAT = {"matrix_energy": None, "roofline_exponent": None, "network_half_size": None, "reduction_format": None}
 TERMS: dict[str, Any] = {

@@ -22,6 +22,8 @@ from dse.space.stack import ExpertOverheads, IterationOverheads
 from dse.space.workload import ServingLoad
 from tests.samples import asked, load_of, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 MOE = ("model=deepseek_v2_lite", "workload.batch=[64]", "workload.prompt=128", "workload.output=8")
 DEVICE = ("chip=h100", "stack=tuned", "mapping.both.tp=2", *MOE)
 DIES = ("chip=h100_ep", "chip.dies.rows=1", "mapping.both.ep=8", *MOE)

@@ -32,6 +32,8 @@ from dse.space.number_formats import (
 from dse.space.parameter_counts import ffn_parameter_count, mixing_parameter_count, parameter_count
 from tests.samples import asked, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 BITS = {
     "int8": 8, "fp8": 8, "bf16": 16, "fp16": 16, "fp32": 32, "mxfp8": 8.25, "mxfp4": 4.25, "nvfp4": 4.5, "fp8_1x128": 8.25,
     "fp8_128x128": 8 + 32 / 16384, "int4_g128": 4.125, "int4_g32": 4.5, "int4_head": 4.25,

@@ -15,6 +15,8 @@ from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 METRICS = ("latency", "ttft", "hbm_used", "attention_layer_bytes", "energy")
 
 

@@ -28,6 +28,8 @@ from dse.space.libraries.mla_decode_attention import MlaDecodeConstants
 from dse.space.libraries.prefill_attention import PrefillAttentionConstants
 from tests.samples import asked, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 A_DIE = LibraryDie(cores=132.0, peak=7.5e12, bandwidth=3.35e12, cache_bandwidth=9e12, cache=50e6, vector=9e11, clock=1.8e9)
 BITS = ("mapping.precision.weights=bf16", "mapping.precision.activations=bf16", "mapping.precision.kv=bf16")
 FEW = ("model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=96", "workload.output=4", *BITS)

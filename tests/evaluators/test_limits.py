@@ -17,6 +17,8 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from tests.samples import asked
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 SERVING = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=8")
 LONG = ("workload.prompt=900000", "workload.output=8")
 KINDS = [("chip=npu_dse",), ("chip=wse2", "workload.batch=[1]"), ("chip=npu64",), ("chip=tile_gh200", "mapping=flat")]

@@ -19,6 +19,8 @@ from dse.space.design import Design, stack_designs
 from dse.space.fields import leaf_at, replace_leaves
 from tests.samples import asked
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 CHIP = ("chip=a100", "stack=sglang_he2025", "workload.batch=[1]", "workload.prompt=512", "workload.output=8")
 WHOLE = ("workload.group=mesh", "workload.group_axis=rectangle", "workload.root=0")
 BETTER = (
