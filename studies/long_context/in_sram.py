@@ -18,15 +18,18 @@ MODELS = {
     "gpt_oss_20b": "GQA, every second layer a window of 128",
     "deepseek_v2_lite": "MLA",
 }
-"""Models that fit in a wafer's SRAM, with 8-bit weights."""
+"""Models that fit in a wafer's SRAM, with all weights of 8 bits."""
 
 MACHINES = {"h200": "8 H200", "wse3": "WSE-3"}
+WEIGHTS = {"h200": "fp8", "wse3": "int8"}
+"""8-bit formats that the software of each machine has kernels for."""
+
 CONTEXTS = (8192, 32768, 131072)
 LONGEST = 1 << 20
 STEP = 8192
 """Tokens by which the longest context is looked for."""
 
-SIDES = (64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 448, 512, 640, 720)
+SIDES = (64, 96, 128, 160, 180, 192, 224, 256, 288, 320, 352, 360, 384, 448, 512, 640, 720)
 """Region sides on a wafer, of which the fastest that fits is used. [cores]"""
 
 
@@ -36,8 +39,8 @@ def token_time_table() -> str:
     rows = [_row(model, machine) for model in MODELS for machine in MACHINES]
     return "\n\n".join(
         [
-            "One request where caches are in SRAM: time of a token by context on a wafer, weights of 8 bits and the cache in "
-            "its cores' memories, beside eight H200 that hold both in HBM; and the longest context, to 8k, up to 1M.",
+            "One request where caches are in SRAM: time of a token by context on a wafer, all weights of 8 bits and the cache "
+            "in its cores' memories, beside eight H200 that hold both in HBM; and the longest context, to 8k, up to 1M.",
             table(head, rows),
         ]
     )
@@ -57,7 +60,8 @@ def _row(model: str, machine: str) -> list[str]:
 def make_question(model: str, machine: str, context: int) -> Question:
     """Question of the last token of a context; prefill runs elsewhere."""
     words = [f"chip={machine}", f"model={model}", "workload.prompt=[1]", f"workload.output=[{context}]", "workload.batch=[1]"]
-    words += ["workload.decode_context=last", "model.max_position=2097152", "mapping.precision.weights=int8"]
+    words += ["workload.decode_context=last", "model.max_position=2097152", f"mapping.precision.weights={WEIGHTS[machine]}"]
+    words += ["++mapping.precision.embedding=as_weights", "++mapping.precision.head=as_weights"]
     if machine == "h200":
         words += ["workload.speculation=none", "mapping.prefill.tp=8", "mapping.decode.tp=8"]
     return build_question(compose(words), Path(__file__).parent)

@@ -63,7 +63,7 @@ TERMS: dict[str, Any] = {
 
 BATCH = ("chip=h100", "mapping=tensor_parallel", "model=llama3_8b", "workload.prompt=384", "workload.output=40")
 SERVED = ("chip=h100", "model=llama3_8b", "workload=serving", "workload.prompt=300", "workload.output=60")
-FP8 = "precision={weights: fp8, activations: fp8, kv: fp8}"
+FP8 = "precision={weights: fp8, activations: fp8, kv: fp8, embedding: as_weights, head: as_weights}"
 
 
 def engine(design: Design, terms: Mapping[str, Any]) -> Design:
