@@ -32,7 +32,7 @@ from dse.evaluators.layouts.engine_overheads import (
     padded_step,
     step_terms,
 )
-from dse.evaluators.layouts.tensor_formats import format_product
+from dse.evaluators.layouts.tensor_formats import format_product, head_format
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
@@ -235,7 +235,8 @@ def fastest_speedup(design: Design) -> Any:
     stored = {
         precision.weights,
         precision.kv,
-        *filter(None, (precision.experts, precision.attention, precision.head, precision.index)),
+        head_format(precision),
+        *filter(None, (precision.experts, precision.attention, precision.index)),
     }
     paces = [format_product(precision.activations, name, rates).pace for name in sorted(stored)]
     return usual_pace(design) / reduce(minimum, paces)

@@ -176,7 +176,7 @@ report: {lines: [{x: chip.hbm.crowded, y: tpot}], points: {mine: {chip.hbm.place
 def test_stored_keys_are_what_they_were() -> None:
     """Those of the last version before settings were renamed, of chips, workloads and studies.
 
-    Words say what was usual then and is no longer: flat stacks, no engine, no formats of embeddings, a step for the first token.
+    Words say what was usual then and is no longer: flat stacks, no engine, no formats of embeddings, and first_token=decode.
     """
     for words, keys in json.loads((HERE / "stored_keys.json").read_text()).items():
         question = asked(*words.split())
