@@ -161,7 +161,8 @@ OF_CACHES = (DEVICES, SERVED_DEVICES, POOLED_DIES, SERVED_POOLED_DIES)
 
 def _any_stack(parts: Parts) -> Parts:
     return parts._replace(
-        needs={name: kind for name, kind in parts.needs.items() if name != "stack"}, may=(*parts.may, "stack")
+        needs={name: kind for name, kind in parts.needs.items() if name != "stack"},
+        may=(*parts.may, "stack", "inference_engine"),
     )
 
 
@@ -179,5 +180,5 @@ def software_of(mapping: Mapping) -> str:
 
 
 def software_without_stack(mapping: Mapping) -> str:
-    """Name of the software of a mapping, ignoring the stack, which belongs to the chip."""
+    """Name of the software of a mapping, ignoring stack and inference engine, which belong to the chip."""
     return _PLANS.whole_of(mapping)

@@ -32,6 +32,14 @@ of them is chance in one of 100,000 cases."""
 NEVER = 8
 """Changes of a leaf that never do anything, before it is said."""
 
+LISTED: dict[str, tuple[str, ...]] = {
+    "graph_batch_sizes": ("3", "1 7 900", "2 64"),
+    "version": ("0.1", "0.2", "0.3"),
+    "vendors": ("nvidia", "amd", "nvidia amd intel"),
+    "weight_formats": ("bf16", "bf16 int8", "bf16 fp8"),
+}
+"""Texts and lists of leaves that are no word of a choice, by the name of the leaf."""
+
 MORE: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model=qwen3_1b7", "mapping=waferllm_prefetch", *MODEL): ("wse2_hbm",),
     ("model=qwen3_30b_a3b", "mapping.simulated_layers=4", "chip.core.sram='2 MB'", *MODEL): ("wse2",),
@@ -61,7 +69,9 @@ def outcome(design: Design, workload: Workload) -> tuple[Any, ...] | None:
 def others(design: Design, address: str, rng: np.random.Generator) -> list[Any]:
     """Two other values of a leaf."""
     value, spec = leaf_at(design, address), field_at(design, address)
-    if isinstance(value, str):
+    if spec.name in LISTED:
+        selected_words: list[Any] = [text for text in LISTED[spec.name] if text != value]
+    elif isinstance(value, str):
         selected_words = [word for word in words(design)[address] if word != value]
     elif "whole" in spec.metadata:
         low = int(spec.metadata["low"])

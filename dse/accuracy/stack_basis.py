@@ -57,8 +57,9 @@ class MeasuredPart:
     source: str
 
     def __str__(self) -> str:
-        rows = f"{self.rows:,} rows on " if self.rows else "on "
-        return f"{self.part} ({rows}{' and '.join(self.chips)})"
+        rows, chips = f"{self.rows:,} rows" if self.rows else "", " and ".join(self.chips)
+        where = " ".join(filter(None, (rows, f"on {chips}" if chips else "")))
+        return f"{self.part} ({where})" if where else self.part
 
 
 @dataclass(frozen=True, slots=True)

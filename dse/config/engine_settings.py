@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from dse.config.overrides import CommandLine
+from dse.config.part_presets import find_parts_from_outside
 from dse.config.record_parser import parse_value
 from dse.config.renamed_addresses import rename_content
 from dse.config.untrusted_files import MAX_FILE_BYTES
@@ -91,6 +92,8 @@ def _refuse_other_vendor(engine: Mapping[str, Any], config: Mapping[str, Any]) -
     name = config["choices"].get(ENGINE, _plain_value(engine.get("name")))
     which, machine = config["choices"].get("chip", "this chip"), guess_machine(part for part in chip if chip[part] is not None)
     if machine not in (POOL, POOLED):
+        if "part@chip" in find_parts_from_outside(config["choices"]):  # which the chip is refused with
+            return
         raise DesignError(
             f"{ENGINE}: {name} runs on shared-cache dies, and {which} is {MACHINES[machine].name}; remove {ENGINE}"
         )

@@ -1,6 +1,6 @@
 """JSON Schemas (draft 2020-12) of all documents that ``--json`` and ``dse mcp`` answer with.
 
-Each document has a name and a version, as in ``"schema": "dse/evaluate/9"``. A change that adds, removes or renames a key, or
+Each document has a name and a version, as in ``"schema": "dse/evaluate/10"``. A change that adds, removes or renames a key, or
 gives it another type, raises the version here; `tests/dse/fingerprints.json` checks that.
 """
 
@@ -15,7 +15,7 @@ from dse.space.errors import DesignError, suggest_nearest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-EVALUATE_VERSION = 9
+EVALUATE_VERSION = 10
 FRONT_VERSION = 4
 
 SHORTLIST: Schema = object_schema(
@@ -29,8 +29,8 @@ SHORTLIST: Schema = object_schema(
 
 DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "evaluate": (EVALUATE_VERSION, "dse evaluate --json", design.EVALUATE),
-    "shortlist": (9, "dse evaluate --json --from FILE", SHORTLIST),
-    "compare": (6, "dse compare --json", design.COMPARE),
+    "shortlist": (10, "dse evaluate --json --from FILE", SHORTLIST),
+    "compare": (7, "dse compare --json", design.COMPARE),
     "capacity": (12, "dse capacity --json", design.CAPACITY),
     "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
@@ -49,7 +49,7 @@ def document_stamp(name: str) -> str:
     """Name and version that a document has in its key ``schema``.
 
     >>> document_stamp("evaluate")
-    'dse/evaluate/9'
+    'dse/evaluate/10'
     """
     return f"dse/{name}/{DOCUMENTS[name][0]}"
 

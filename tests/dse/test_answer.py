@@ -89,9 +89,9 @@ def test_blocks_that_are_given_stand_beside_what_memory_has_room_for(apart: int)
     room = [pool.memory.blocks for pool in deploy_load(*load_of(*words), "analytical")[0].pools]
     kv_memory = kv_memory_by_pool(design, load)
     assert [(memory.blocks, memory.tokens, memory.room, memory.room_tokens) for memory in kv_memory] == [
-        (2588, 2588 * 16, blocks, blocks * 16) for blocks in room
+        (2588, 2588 * 32, blocks, blocks * 32) for blocks in room
     ]
-    assert f"41,408 tokens of each {kv_memory[0].pool}" in format_notes([load], [LoadNotes(kv_memory)])[0][1]
+    assert f"82,816 tokens of each {kv_memory[0].pool}" in format_notes([load], [LoadNotes(kv_memory)])[0][1]
 
 
 def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone() -> None:

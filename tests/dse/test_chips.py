@@ -76,8 +76,9 @@ def test_formats_are_equal_by_a_knob_of_all_or_own_where_that_is_said() -> None:
 
 
 def test_a_chip_that_has_no_kernels_in_the_common_formats_says_so() -> None:
+    words = ["chips=[a100,wse2]", "inference_engine=none", "precision={weights: int8, activations: int8}", *GOALS, *SIZES]
     with pytest.raises(DesignError, match=r"chips: wse2: mapping\.precision\.activations: int8 has no kernels"):
-        build_study(compose(["chips=[a100,wse2]", "precision={weights: int8, activations: int8}", *GOALS, *SIZES]), Path())
+        build_study(compose(words), Path())
 
 
 def test_precision_is_that_of_one_chip_too() -> None:

@@ -130,8 +130,8 @@ def test_no_split_of_the_dies_by_hand_is_better() -> None:
 
 def test_unlike_software_is_said_with_what_makes_it_alike() -> None:
     chips = dse.compare_chips("chip=[npu_dse,h100,wse2]", *SIZES, FP16)
-    assert [side.software for side in chips] == ["ideal", "tuned", ""]
-    assert describe_software_difference(chips).startswith("software stacks differ (npu_dse ideal, h100 tuned): stack=tuned")
+    assert [side.software for side in chips] == ["ideal", "trtllm_v1", ""]
+    assert describe_software_difference(chips).startswith("software stacks differ (npu_dse ideal, h100 trtllm_v1): stack=tuned")
     alike = dse.compare_chips("chip=[npu_dse,h100]", *SIZES, FP16, "stack=tuned")
     assert [side.software for side in alike] == ["tuned", "tuned"]
     assert not describe_software_difference(alike)
@@ -174,7 +174,7 @@ def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str],
     assert document["objective"] == "tpot"
     assert a100["metrics"]["tpot"]["unit"] == "s"
     assert a100["tokens_per_joule"] == pytest.approx(1 / a100["metrics"]["energy_per_token"]["value"])
-    assert (a100["software"], mesh8["software"], document["note"]) == ("tuned", None, None)
+    assert (a100["software"], mesh8["software"], document["note"]) == ("trtllm_v1", None, None)
     assert a100["formats"] == {"weights": "fp16", "activations": "fp16", "kv": "fp16"}
     assert mesh8["metrics"] == {}
     assert mesh8["why_not"].startswith("workload: nothing runs models")

@@ -18,6 +18,7 @@ def test_a_capacity_says_what_it_left_out(tmp_path: Path, typed: Callable[..., t
     words = (
         "chip=h100",
         "model=qwen3_32b",
+        "inference_engine=none",  # which has no kernels for 32 bits
         "devices=2",
         "workload.requests=200",
         "workload.ttft=150 ms",

@@ -18,7 +18,10 @@ from dse.space.errors import DesignError
 from dse.store.store import DesignResult, ResultContext, Store
 
 KEYS: list[list[Any]] = json.loads((Path(__file__).parents[1] / "space/former_keys.json").read_text())
-"""Lines by former words, with the keys of their design, workload and space as they were before words were renamed."""
+"""Lines by former words, with the keys of their design, workload and space as they were before words were renamed.
+
+Words behind them say what was usual then and is no longer: stacks, engines, formats, and where the first token comes from.
+"""
 
 SMALL = "model=qwen3_1b7 workload.batch=[1] workload.prompt=64 workload.output=4"
 LOAD = "model=qwen3_1b7 workload=serving workload.requests=20"
@@ -34,7 +37,7 @@ BASES = {
     "attention": "chip=tile32 workload=attention mapping.dataflow=flash_split",
     "dies": "chip=wafer64 workload=collective",
     "tiles": "chip=tile32 workload=collective",
-    "served": f"chip=h100 {LOAD}",
+    "served": f"chip=h100 inference_engine=none {LOAD}",
     "served npu": f"chip=npu64 {LOAD}",
     "trace": f"chip=h100 model=qwen3_1b7 workload=serving workload.trace={Path(__file__).parents[1] / 'lengths.csv'}",
     "experts": "chip=h100 model=mixtral_8x7b workload.batch=[1] workload.prompt=64 workload.output=4",

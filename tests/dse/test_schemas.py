@@ -126,7 +126,7 @@ LOAD = (
     [("chip=h200 model=llama3_8b", [True]), ("chip=[rtx4090,h200] model=llama3_70b by=price", [True, False])],
 )
 def test_capacity_keeps_to_its_schema(words: str, served: list[bool], typed: Typed) -> None:
-    more = ("mapping.precision.weights=int8",) if "70b" in words else ()
+    more = ("mapping.precision.weights=fp8",) if "70b" in words else ()
     if len(served) == 1:
         more = (*more, "workload.slo_classes=[{name: chat, share: 0.7}, {name: batch, share: 0.3, ttft: 1.2 s}]")
     code, out, err = typed("capacity", "--json", *words.split(), *LOAD, *more)
@@ -223,7 +223,7 @@ def test_validate_keeps_to_its_schemas(folder: Path, typed: Typed) -> None:
 
 def test_calibrate_keeps_to_its_schema(typed: Typed) -> None:
     words = ("fit=[mapping.stack.hbm_efficiency,chip.network.nodes.bandwidth]", "folds=2")
-    code, out, err = typed("calibrate", "--json", str(SAMPLE), *CHIP, *words)
+    code, out, err = typed("calibrate", "--json", str(SAMPLE), *CHIP, "inference_engine=none", *words)
     assert code == 0, err
     constants = checked("calibrate", out)["constants"]
     assert "no row depends on it" in constants[1]["determined"]

@@ -137,6 +137,7 @@ CHOSEN = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
     for group in ("chip", "model", "mapping", "stack", "workload", "search", "verify", "workers", "space")
 }
+OF_PARTS = [f"chip={name}" for name in CHOSEN["chip"] if "/part@_here_" in (CONF / f"chip/{name}.yaml").read_text()]
 ASKED = ("", "study=preserve_l2", "study=own", "study=near")
 OWN = {
     "studies/own/study.yaml": "defaults: [override /chip: mine]\nobjectives: {tpot: min}\nlimit: ${seed}\n",
@@ -166,7 +167,8 @@ def test_what_files_make_together_is_what_hydra_makes_of_them(
     monkeypatch.chdir(tmp_path)
     draws = Random(seed)
     typed = [f"{group}={draws.choice(names)}" for group, names in CHOSEN.items() if draws.random() < 0.3]
-    typed += ["+part@chip=l2_256mb"] * (seed % 2) + [ASKED[seed]] * bool(ASKED[seed])
+    more = "" if any(word in typed for word in OF_PARTS) else "+"
+    typed += [f"{more}part@chip=l2_256mb"] * (seed % 2) + [ASKED[seed]] * bool(ASKED[seed])
     words = choosing(typed)
     defaults = merge_defaults(words)
     assert defaults is not None
