@@ -28,12 +28,15 @@ REGISTRIES: dict[str, Any] = {
 }
 """Of words whose options a registry has, by the name of the leaf."""
 
+LISTED = ("graph_batch_sizes", "version", "vendors", "weight_formats")
+"""Leaves that hold a list or a text of an engine, and no word of a choice: they stay as they are."""
+
 
 def words(design: Design) -> dict[str, tuple[str, ...]]:
     """Options of all words of a mapping, by address."""
     words = {}
     for address, _, spec in iterate_leaves(design.mapping, "mapping."):
-        if "options" in spec.metadata:
+        if "options" in spec.metadata and spec.name not in LISTED:
             open_ = (AUTO,) if spec.name in ("gemm", "gemv") else ()
             words[address] = (spec.metadata["options"] or tuple(REGISTRIES[spec.name])) + open_
     return words
