@@ -16,6 +16,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dse.config import compose
 from dse.main import SWEEP
+from tests.samples import asked
 
 gc.set_threshold(*SWEEP)
 EXPLORED = os.environ.get("EXPLORED", "")
@@ -49,7 +50,9 @@ def flat_stack() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "_usual_names", lambda *words: flat(names(*words)))
         patch.setattr(compose, "_usual_of_composed", lambda *words: flat(composed(*words)))
+        asked.cache_clear()  # the same words ask another question before and after
         yield
+    asked.cache_clear()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -19,6 +19,8 @@ from dse.studies.measured_run import compare_runs, read_run, simulate_run
 from tests.samples import asked as posed
 from tests.samples import load_of, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 BY_CHUNK = replace(POLICIES["chunked_prefill"], tokens=8)
 RULES = (replace(BY_CHUNK, by_chunk=False), replace(BY_CHUNK, gated=True), BY_CHUNK)
 CHIP = ("chip=h100", "model=llama3_8b", "mapping=serving", "mapping.both.tp=1")

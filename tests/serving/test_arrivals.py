@@ -195,7 +195,7 @@ def test_prompts_are_played_where_somebody_asks_when_first_tokens_come(name: str
 @pytest.mark.parametrize("name", LINES)
 def test_what_nobody_asks_for_is_left_out_until_somebody_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("workload=serving", "workload.requests=60", "workload.prompt=500", "workload.output=60")
-    rate = {"dies": "60 Hz", "tiles": "29 Hz"}[name]
+    rate = {"dies": "35 Hz", "tiles": "29 Hz"}[name]
     question = compose_question((*more, f"workload.rate='{rate}'", *LINES[name])).question
     space = question.space
     designs = space.stack(space.sample(np.array([[0.1], [0.9]])))

@@ -16,6 +16,9 @@ from tests.samples import asked
 SERVED = (
     "chip=h200",
     "model=llama3_8b",
+    "mapping.precision.weights=bf16",
+    "mapping.precision.activations=bf16",
+    "mapping.precision.kv=bf16",
     "mapping=serving",
     "workload=serving",
     "workload.rate='30 Hz'",
@@ -72,7 +75,8 @@ def test_designs_at_once_differ_in_how_they_serve_alone() -> None:
 @pytest.mark.parametrize("pools", [0, 2])
 def test_designs_of_other_budgets_have_room_for_their_own_chunks(pools: int) -> None:
     """Limits of several at once are those of each, and a chunk's activations are what they differ in."""
-    question = asked(*SERVED, "workload.prompt=4000", "workload.output=4", f"mapping.serving.prefill_instances={pools}")
+    pooled = f"mapping.serving.prefill_instances={pools}"
+    question = asked(*SERVED, "inference_engine=none", "workload.prompt=4000", "workload.output=4", pooled)
     address = "mapping.serving.prefill_max_batched_tokens" if pools else "mapping.serving.max_batched_tokens"
     settings = {
         "mapping.serving.policy": "chunked_prefill",

@@ -54,6 +54,8 @@ from dse.space.requests import Requests, make_requests
 from dse.space.workload import ServingLoad, SloClass
 from dse.terminal.progress import ProgressBar
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 
 def _draw(seed: int) -> tuple[Deployment, Requests]:
     rng = np.random.default_rng(seed)

@@ -16,6 +16,8 @@ from dse.schemas import build_schema
 from dse.space.errors import DesignError
 from dse.terminal.json_text import format_json
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 SMALL = [
     "chip=h200", "model=llama3_8b", "workload.requests=100", "workload.ttft='300 ms'", "workload.prompt=2000",
     "disaggregated=false", "mapping.both.tp=1", "mapping.serving.policy=prefill_first", "mapping.serving.max_batch_size=32",

@@ -12,6 +12,8 @@ from dse.analysis.capacity_bounds import compute_rate_bound
 from dse.commands.capacity_output import capacity_record
 from dse.space.errors import DesignError
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -9,6 +9,8 @@ from dse.space.design import stack_designs
 from tests.evaluators.test_energy_by_hand import counted
 from tests.samples import asked, load_of
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 POSITION = 2 * 2 * 8 * 128 * 32
 """Keys and values of 16 bits of a position, of eight heads of 128 in 32 layers. [B]"""
 

@@ -21,6 +21,8 @@ from dse.space.errors import DesignError
 from dse.space.requests import Requests, make_requests
 from tests.serving import reference
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 
 @st.composite
 def streams(draw: st.DrawFn) -> Requests:

@@ -24,6 +24,8 @@ from dse.evaluators.serving.kv_memory import request_memory
 from dse.space.design import Design, stack_designs
 from tests.samples import asked, load_of, metrics
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 TILES = ("chip=wafer64", "chip.dies.rows=2", "chip.dies.cols=4", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8")
 BOXES = ("chip=h800_ep", "chip.dies.rows=2", "chip.dies.cols=4", "chip.nodes.size=4")
 SERVED = ("workload=serving", "workload.requests=24", "workload.rate='30 Hz'", "workload.prompt=256", "workload.output=16")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import _iteration_steps
-from dse.evaluators.accounting.serving_instances.tensor_parallel import _block_timeline_of
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _step_counts, _timed_iteration
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.pipelines import group_blocks
@@ -18,6 +18,8 @@ from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.model import Model
 from dse.space.parameter_counts import kv_values_per_token
 from tests.samples import asked, load_of
+
+pytestmark = pytest.mark.usefixtures("flat_stack")
 
 MODELS = st.sampled_from(["deepseek_v2_lite", "deepseek_v3", "kimi_k2", "mistral_small_4", "qwen3_8b", "gemma3_12b"])
 STATES = st.sampled_from(["qwen3_next_80b_a3b", "nemotron3_nano"])
@@ -52,7 +54,8 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
     new, past, decodes, context = counts
 
     def priced(phase: str, *made_of: float) -> tuple[float, float]:
-        timed = _block_timeline_of(design, load, phase, tp, *(np.atleast_2d(float(count)) for count in made_of))
+        step = _step_counts(load, phase, *(np.atleast_2d(float(count)) for count in made_of))
+        timed = _timed_iteration(design, load, tp, step)
         seconds = sum(block.block.times * float(np.sum(taken)) for block in timed for taken in block.durations)
         cached = [
             timed_block.block.times * float(np.sum(call.fetch))
