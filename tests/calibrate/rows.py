@@ -13,7 +13,7 @@ import numpy as np
 from dse.accuracy.validate import COLUMNS, simulate_metric
 
 SAMPLE = Path(__file__).with_name("measured.csv")
-CHIP = ("chip=a100", "stack=tuned")
+CHIP = ("chip=a100", "stack=tuned", "inference_engine=none")
 TRUTH = {
     "mapping.stack.operator_launch": 7e-6,
     "mapping.stack.hbm_efficiency": 0.7,
