@@ -25,6 +25,8 @@ from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.sessions import make_sessions
 
+pytestmark = pytest.mark.usefixtures("flat_stack")
+
 
 @st.composite
 def talks(draw: st.DrawFn) -> Requests:
