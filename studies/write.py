@@ -40,6 +40,7 @@ PAPERS = {
     "gpu_measured": "Kernels of GPUs (products, experts, attention, passes, collectives)",
     "gpu_deployments": "Services on GPUs, of kernels measured alone",
     "silicon": "Chips that exist (areas of dies, rated powers)",
+    "engines": "Inference engines as they run (GPUs, Gaudi, MI300X, Tenstorrent, Groq)",
 }
 """By what the names of their studies begin with."""
 

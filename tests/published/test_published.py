@@ -64,6 +64,7 @@ LONG = {
     "residuals",
     "d2d_bandwidth",
     "deepseek_wafer",
+    "engines",
     "ep_placement",
     "flat_coexplore",
     "flat_fig8",

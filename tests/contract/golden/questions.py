@@ -399,9 +399,13 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 
 
 def overrides(question: str) -> tuple[str, ...]:
-    """The overrides of a question, without its fidelity."""
+    """The overrides of a question, without its fidelity.
+
+    Formats are drawn that no inference engine has: where a question names none, its chip runs without one.
+    """
     spelt = Template(question).substitute(SHORT).split()
-    return tuple(word for word in spelt if not word.startswith("fidelity="))
+    engine = () if "inference_engine=" in question else ("inference_engine=none",)
+    return (*(word for word in spelt if not word.startswith("fidelity=")), *engine)
 
 
 def fidelity(question: str) -> str:
