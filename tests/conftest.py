@@ -1,6 +1,7 @@
 """Property tests draw the same examples each time, so that a run depends on the change alone; `tests.explore` draws new ones.
 
-Who runs tests in the background of a shell ignores Ctrl-C, and what they start would too; some of it is sent one.
+Who runs tests in the background of a shell ignores Ctrl-C, or the end of a terminal, and what they start would too; some of it is
+sent one.
 """
 
 import gc
@@ -31,6 +32,8 @@ settings.load_profile("drawn")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as of a command that is to outlive its terminal
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 FORMER_STACKS = {"groq": "ideal", "trtllm_v1_ep": "tuned_ep"}

@@ -136,6 +136,7 @@ VARIED = {
     "npusim_fig13": ("chip.tile.sram",),
     "npusim_fig14": ("chip.decode.",),
     "gpu_deployments": ("chip.dies.rows",),
+    "engines": ("chip.dies.", "chip.nodes.size"),
     "silicon": ("chip.cores", "chip.clock", "chip.core.", "chip.hbm.bandwidth", "chip.dram.device_bandwidth"),
 }
 """Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), nodes, or a card."""
@@ -147,6 +148,7 @@ MACHINES = {
     "silicon": 16,
     "gpu_measured": 4,
     "gpu_deployments": 3,
+    "engines": 12,
 }
 """Studies that compare a wafer with GPUs, large cores with small ones, chips that exist, GPUs; a table with clusters too."""
 

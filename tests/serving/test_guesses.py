@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.analysis.capacity import find_capacity
-from dse.evaluators.accounting.serving_instances.tensor_parallel import _iteration_blocks
+from dse.evaluators.accounting.serving_instances.tensor_parallel import _step_counts, _timed_iteration
 from dse.evaluators.evaluation import limits
 from dse.evaluators.graph.step_counts import prefill_step
 from dse.evaluators.kernels.library.prefill_attention import MixedBatchAttention, PrefillAttention
@@ -224,11 +224,9 @@ def test_guesses_beside_prompts_are_not_asked_of_their_kernel(seed: int) -> None
     for speculation in ("none", "{tokens: 1, acceptance: 0.5}"):
         words = ("workload=serving", "chip=h100", "stack=trtllm_h100", "model=glm_45_air", "chip.hbm.capacity=4 TB")
         base, load = load_of(*words, f"workload.speculation={speculation}")
+        step = _step_counts(load, "prefill", *(np.atleast_2d(count) for count in made_of[:4]))
         calls = [
-            call
-            for timed in _iteration_blocks(base, load, 1, made_of)
-            for call in timed.block.calls
-            if call.name == "attention"
+            call for timed in _timed_iteration(base, load, 1, step) for call in timed.block.calls if call.name == "attention"
         ]
         assert isinstance(calls[0].asked, MixedBatchAttention)
         compositions.append(calls[0].asked)

@@ -25,7 +25,8 @@ from dse.evaluators.accounting.outcomes import SILICON_LIMITS, Outcomes
 from dse.evaluators.evaluation import explain, limits
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.software import software_of
 from tests.contract.draws import shaken, words
 from tests.contract.golden.questions import QUESTIONS, fidelity, overrides
 from tests.samples import asked
@@ -52,16 +53,54 @@ def read(judge: str) -> dict[str, Any]:
 
 def write() -> None:
     """Answers all questions, of the designs that they were asked of before where they were."""
-    for judge, questions in QUESTIONS.items():
-        path = FOLDER / f"{judge}.json"
-        before = read(judge)["designs"] if path.exists() else {}
+    found_designs = {
+        judge: {question: _designs_before(judge).get(question) or drawn(question) for question in questions}
+        for judge, questions in QUESTIONS.items()
+    }
+    for judge, question, changes in uncovered_options(found_designs):
+        found_designs[judge][question].append(changes)
+    for judge, questions in found_designs.items():
         golden: dict[str, Any] = {"physics": PHYSICS_VERSION, **{section: {} for section in SECTIONS}}
-        for question in questions:
-            designs = before.get(question) or drawn(question)
+        for question, designs in questions.items():
             golden["designs"][question] = designs
             golden["results"][question], golden["work"][question] = answers(question, designs)
             del golden["results"][question]["alone"]
-        path.write_text(_text(golden))
+        (FOLDER / f"{judge}.json").write_text(_text(golden))
+
+
+def _designs_before(judge: str) -> dict[str, list[Changes]]:
+    """Designs of which a judge's questions were asked before."""
+    found: dict[str, list[Changes]] = read(judge)["designs"] if (FOLDER / f"{judge}.json").exists() else {}
+    return found
+
+
+def uncovered_options(found_designs: dict[str, dict[str, list[Changes]]]) -> list[tuple[str, str, Changes]]:
+    """Options of words that no design in closed form has, and that are not refused: judge, question, and the change to make."""
+    left: dict[tuple[str, str], set[str]] = {}
+    places: dict[tuple[str, str], tuple[str, str, Question]] = {}
+    for judge, questions in found_designs.items():
+        for question, designs in questions.items():
+            if fidelity(question) != "analytical":
+                continue
+            given_question = asked(*overrides(question))
+            software, options = software_of(given_question.base.mapping), words(given_question.base)
+            for address in options:
+                places[software, address] = judge, question, given_question
+                left.setdefault((software, address), set(options[address]))
+            for changes in designs:
+                design = replace_leaves(given_question.base, changes)
+                for address in words(design):
+                    left[software, address].discard(leaf_at(design, address))
+    missing = []
+    for (software, address), options_left in left.items():
+        judge, question, given_question = places[software, address]
+        formats = {other: options for other, options in words(given_question.base).items() if ".precision." in other}
+        for option in sorted(options_left):
+            alike = [other for other, options in formats.items() if address in formats and option in options]
+            changes = dict.fromkeys([*alike, address], option)
+            if _tried(given_question, changes, "analytical") is not None:
+                missing.append((judge, question, changes))
+    return missing
 
 
 def answers(question: str, designs: list[Changes]) -> tuple[dict[str, Any], dict[str, Any]]:
