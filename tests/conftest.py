@@ -1,7 +1,6 @@
 """Property tests draw the same examples each time, so that a run depends on the change alone; `tests.explore` draws new ones.
 
-Who runs tests in the background of a shell ignores Ctrl-C, or the end of a terminal, and what they start would too; some of it is
-sent one.
+Who runs tests in the background of a shell ignores Ctrl-C and closed terminals, and so would what they start.
 """
 
 import gc
