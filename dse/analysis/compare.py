@@ -163,7 +163,7 @@ def compare_best_mappings(
 
 
 def describe_software_difference(sides: Sequence[ChipComparison]) -> str:
-    """One line on chips that run with different stacks, and the override that equalises them.
+    """One line on chips that run with different stacks, and the overrides that equalise them.
 
     Empty string if all have the same stack.
     """
@@ -173,7 +173,7 @@ def describe_software_difference(sides: Sequence[ChipComparison]) -> str:
     stacks_text = ", ".join(f"{chip} {stack}" for chip, stack in stacks.items())
     others = any(side.found and not side.software for side in sides)
     where = " (only these chips: others run without a stack)" if others else ""
-    return f"software stacks differ ({stacks_text}): stack={COMMON_STACK} equalises them{where}"
+    return f"software stacks differ ({stacks_text}): stack={COMMON_STACK} inference_engine=none equalises them{where}"
 
 
 def collect_comparison_notes(sides: Sequence[ChipComparison]) -> str:

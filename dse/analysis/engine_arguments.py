@@ -141,7 +141,7 @@ def _several(count: int) -> int | None:
 
 
 def _vllm_line(settings: LaunchSettings) -> str:
-    """Command line of vLLM."""
+    """Command line that starts vLLM for one pool of instances."""
     return _line(
         settings,
         "vllm serve",
@@ -162,7 +162,7 @@ def _vllm_line(settings: LaunchSettings) -> str:
 
 
 def _tensorrt_llm_line(settings: LaunchSettings) -> str:
-    """Command line of TensorRT-LLM."""
+    """Command line that starts TensorRT-LLM for one pool of instances."""
     return _line(
         settings,
         "trtllm-serve",
@@ -181,7 +181,7 @@ def _tensorrt_llm_line(settings: LaunchSettings) -> str:
 
 
 def _sglang_line(settings: LaunchSettings) -> str:
-    """Command line of SGLang."""
+    """Command line that starts SGLang for one pool of instances."""
     return _line(
         settings,
         "python -m sglang.launch_server --model-path",

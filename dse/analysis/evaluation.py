@@ -37,6 +37,7 @@ from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
 from dse.space.limits import Infeasibility
 from dse.space.main_memory import main_memory
+from dse.space.mapping import PipelineServingPlan
 from dse.space.peaks import format_peaks
 from dse.space.safe_text import count_text
 from dse.space.software import OF_CACHES, PIPELINES, SERVED_PIPELINES, software_of
@@ -301,7 +302,7 @@ class Evaluation:
     def _residency_facts(self) -> list[tuple[str, str]]:
         """Which rule of residency in local memory a served load follows, where there are two."""
         serving = self.design.mapping.serving
-        if not hasattr(serving, "residency"):
+        if not isinstance(serving, PipelineServingPlan):
             return []
         text = {
             "fixed": "fixed: local memory is laid out once, for the largest iteration and the caches of a full batch",

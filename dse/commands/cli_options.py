@@ -287,9 +287,11 @@ options:
             CommandFlag(("--out",), "write constants to this file, and the page beside it", "FILE", "mine/fitted.yaml"),
         ),
         (
-            "dse calibrate measured.csv chip=a100 stack=tuned fit=[mapping.stack.hbm_efficiency]",
-            "dse calibrate measured.csv chip=a100 stack=tuned fit=['mapping.stack.operator_launch=0..50 us'] folds=3",
-            "dse calibrate --json measured.csv chip=a100 stack=tuned fit=[mapping.stack.matrix_efficiency] name=json",
+            "dse calibrate measured.csv chip=a100 stack=tuned inference_engine=none fit=[mapping.stack.hbm_efficiency]",
+            "dse calibrate measured.csv chip=a100 stack=tuned inference_engine=none "
+            "fit=['mapping.stack.operator_launch=0..50 us'] folds=3",
+            "dse calibrate --json measured.csv chip=a100 stack=tuned inference_engine=none "
+            "fit=[mapping.stack.matrix_efficiency] name=json",
         ),
         hydra=True,
     ),

@@ -131,8 +131,7 @@ def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limi
                 continue
             limits.append(divides_limit(address, degree, units))
             if divided.scaled_values > 1:
-                blocks = divides_limit(address, degree * divided.scaled_values, units * divided.width)
-                limits.append(blocks)
+                limits.append(divides_limit(address, degree * divided.scaled_values, units * divided.width))
     return limits
 
 
@@ -148,7 +147,7 @@ def _refuse_unsupported(engine: InferenceEngine, precision: FormatPlan, guesses:
         if stored is not None and stored not in formats:
             raise DesignError(
                 f"mapping.precision.{name}: {engine.name} {engine.version} has no kernels for {stored}; valid: "
-                f"{', '.join(sorted(formats))}"
+                f"{', '.join(sorted(formats))}, or inference_engine=none for any"
             )
     if guesses and not engine.speculation:
         raise DesignError(f"workload.speculation: {engine.name} {engine.version} checks no drafted tokens; remove it")

@@ -186,7 +186,7 @@ class _Group:
             worker.added = added
 
     def _experts_on(self, die: int) -> slice:
-        """Experts of a die."""
+        """Range of the experts that one die has."""
         each = len(self.layers[0].weights["experts_up"]) // self.of.group
         return slice(die * each, (die + 1) * each)
 

@@ -251,16 +251,16 @@ def _make_pipelines(
     def with_share(
         share: StageShares | None, plan: ServingPipelinePlan, everywhere: Any
     ) -> tuple[CoreResidency, CoreResidency | None, RequestMemory]:
-        def held(parts: tuple[Segment, ...], tokens: Any, cached: Any, sequences: Any) -> CoreResidency:
+        def residency_of(parts: tuple[Segment, ...], tokens: Any, cached: Any, sequences: Any) -> CoreResidency:
             return core_residency(
                 parts, load.model, plan, alike, chip.tile.sram, tokens=tokens, cached=cached, sequences=sequences, share=share,
                 near=near and near.size, everywhere=everywhere,
             )  # fmt: skip
 
         cached = per_reach(load.model, lambda reach: kept * reach.kept_positions(longest))
-        whole, both = held(parts, tokens, cached, kept), by_phase and np.any(prompts)
-        room = request_memory(load.model, lambda cached, sequences: held(parts, tokens, cached, sequences).kv)
-        return whole, held(alone, together, cached, kept) if both else None, room
+        whole, both = residency_of(parts, tokens, cached, kept), by_phase and np.any(prompts)
+        room = request_memory(load.model, lambda cached, sequences: residency_of(parts, tokens, cached, sequences).kv)
+        return whole, residency_of(alone, together, cached, kept) if both else None, room
 
     line, stages = operator_line(load.model, _one_token(load, "prefill"), mapping.precision), _whole_counts(plan.pp, len(rules))
     none, first = np.zeros(len(rules)), plan
