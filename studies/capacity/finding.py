@@ -20,11 +20,11 @@ from dse.studies.write import table
 
 QUESTIONS = {
     "Llama-3-8B on 4 A100, 512 in, 64 out": (
-        "chip=a100", "stack=tuned", "mapping=serving", "model=llama3_8b", "devices=4", "workload.prompt=512",
+        "chip=a100", "model=llama3_8b", "devices=4", "workload.prompt=512",
         "workload.output=64", "workload.ttft=500 ms", "workload.tpot=30 ms",
     ),
     "Qwen3-8B on 4 H100, 4,000 in, 50 out": (
-        "chip=h100", "mapping=serving", "model=qwen3_8b", "devices=4", "workload.prompt=4000", "workload.output=50",
+        "chip=h100", "model=qwen3_8b", "devices=4", "workload.prompt=4000", "workload.output=50",
         "workload.ttft=2 s", "workload.tpot=40 ms",
     ),
 }  # fmt: skip
@@ -115,7 +115,7 @@ def _drawn(seed: int) -> tuple[str, ...]:
     rng = np.random.default_rng(seed)
     prompt, output, ttft, tpot = (10 ** rng.uniform(*ends) for ends in ((2, 3.8), (0.7, 2.3), (-0.7, 0.5), (-2.1, -1.1)))
     return (
-        f"chip={rng.choice(CHIPS)}", "mapping=serving", f"model={rng.choice(MODELS)}", f"devices={rng.choice([1, 2, 4])}",
+        f"chip={rng.choice(CHIPS)}", f"model={rng.choice(MODELS)}", f"devices={rng.choice([1, 2, 4])}",
         f"workload.prompt={round(prompt)}", f"workload.output={round(output)}", f"workload.ttft={ttft:.3f} s",
         f"workload.tpot={1000 * tpot:.1f} ms",
     )  # fmt: skip

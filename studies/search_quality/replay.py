@@ -103,6 +103,7 @@ SPACES = {
         "chip=h200",
         "model=llama3_8b",
         "mapping=serving",
+        "inference_engine=none",
         "space=empty",
         "workload.requests=200",
         "workload.rate_scale=40",

@@ -107,7 +107,8 @@ DESIGNS = 60
 SPACES = {
     "64 tiles": ("study=npu_serving",),
     "eight H200": (
-        "chip=h200", "model=qwen3_32b", "mapping=serving", "mapping.serving.instances=8", "workload=serving", "space=capacity",
+        "chip=h200", "model=qwen3_32b", "mapping=serving", "inference_engine=none", "mapping.serving.instances=8",
+        "workload=serving", "space=capacity",
         "space.mapping.both.tp='choice(1, 2)'", "workload.arrivals=trace",
     ),
 }  # fmt: skip
