@@ -265,8 +265,10 @@ the tokens first, and sum up the returned results.
 """
 
 SHARED_CACHE_EXCHANGES = (*EXCHANGES, "gather")
-"""Those between shared-cache dies; gather: all dies of the stage get all tokens round a ring, and what their experts leave is
-reduced and scattered round it, as TensorRT-LLM does with data-parallel attention.
+"""Expert exchanges between shared-cache dies.
+
+With `gather`, all dies of a stage get all tokens round a ring. Results are then reduced and scattered round it, as in
+TensorRT-LLM with data-parallel attention.
 """
 
 
@@ -592,9 +594,10 @@ each request, as long as the longest one ([zhu2025] section 4.2).
 
 
 RESIDENCIES = ("fixed", "by_phase")
-"""What stays in the local memories of served pipelines: one set for all iterations, laid out for the largest one and for the
-caches of a full batch; or, as in a static batch, caches of as many requests as the load has, and of iterations without prompts
-the weights for which they have room.
+"""What stays in the local memories of served pipelines.
+
+`fixed` is one set for all iterations, laid out for the largest one and for the caches of a full batch. `by_phase` is that of
+a static batch: caches of the load's requests, and in iterations without prompts as many weights as have room beside them.
 """
 
 

@@ -21,8 +21,10 @@ if time is linear in the context; or the last token of each segment, as a worst 
 """
 
 FIRST_TOKENS = ("prefill", "decode")
-"""Phase that the first output token of a static batch comes from: prefill, whose last position gives it, as engines run and as
-serving loads count; or the first decode step, as papers do that divide all output tokens by the time of decode.
+"""Phase that the first output token of a static batch comes from.
+
+Engines take it from the last position of prefill, and so do serving loads. Papers that divide all output tokens by the time
+of decode take it from the first decode step.
 """
 
 

@@ -1,7 +1,7 @@
 """Published number formats of models, in the place of a mapping's own.
 
-A mapping that is of an engine which serves models as they are published says `published_formats: true`; its own formats then
-count for models that are published in 16 bits, or in several formats. Formats that a user, a study's file or a knob sets stay.
+A mapping says `published_formats: true` if it serves models as they are published. Its own formats then count only for models
+in 16 bits, or for several models in different formats. Formats that a user, a study's file or a knob sets stay.
 """
 
 from collections.abc import Mapping

@@ -164,8 +164,8 @@ def device_memory(
     """Memory of one device: its share of weights, caches and states, and activations of `tokens`. [B]
 
     The embedding table is divided by rows like the head; a tied table is stored once. Activations are the most that is alive at
-    once: of a batch those of one prompt at a time, which is what the batches of [yuzuguler2025] have room for, of requests that
-    are served those of the largest iteration.
+    once. A batch has those of one prompt at a time, which is what the batches of [yuzuguler2025] have room for. Served requests
+    have those of the largest iteration.
 
     Args:
         parts, model, tp, precision: of a step, and how it is divided.

@@ -2,7 +2,7 @@
 
     python -m dse.studies.engines.dry_run
 
-The fitted numbers of a stack are fitted again without a group of rows, on a surface of simulated rates, and the group is then
+The fitted numbers of a stack are fitted again without a group of rows, on a surface of simulated rates. The group is then
 simulated with them. The accuracy in the stacks' cards is that of rows left out. Takes a quarter of an hour.
 """
 

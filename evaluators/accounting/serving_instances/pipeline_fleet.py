@@ -4,9 +4,9 @@ An iteration is one micro-batch's forward pass through all stages, prompts and d
 tokens, attention of each kind separately. Leaves are of one design, or of several with equal options, of shape
 (designs,).
 
-Residency in local memory has two rules (`mapping.serving.residency`). `fixed`: cores that do both phases reserve room for
-the activations of a chunk while they only decode, and for the caches of a full batch, so that fewer weights stay than for a
-static batch: iterations of few requests take some per cent longer. `by_phase`: as in a static batch of the same requests.
+Residency in local memory has two rules (`mapping.serving.residency`). With `fixed`, cores that do both phases
+always reserve room for the activations of a chunk, and for the caches of a full batch. Fewer weights stay than in a static
+batch, and iterations of few requests take some per cent longer. `by_phase`: as in a static batch of the same requests.
 Cores that only decode reserve no room for prompts.
 """
 

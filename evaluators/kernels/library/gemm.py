@@ -8,11 +8,11 @@ Blocks of the output run over cores in waves and overlap reads and writes.
     waves = (1 - w) max(1, u) + w ceil(u),  u = s ceil(m / a) ceil(n / b) / cores
 
 with P of a core, and r = min(1, (a b / (a + b)) / 53.3), what a tile of a x b loads for its operations: 128 x 128 and larger
-run at full rate. Sums of a split k go through the cache, and `join` is the time of the kernel that adds them: a product
+run at full rate. Sums of a split k go through the cache, and `join` is the time of the kernel that adds them. A product
 with few tiles and a long k takes either its walk along k, or that. The best tile is chosen, as a library's heuristic means to
-do. Where operands have scales of blocks, a tile is no larger than a block of weights, which has one scale; such kernels take
-whole waves, and fill the rows of the last tile that the product does not have (`padding`), so that 256 rows may take less
-than 129. Fewer rows than `SWAPPED` are columns of a kernel of their own, which fills none.
+do. Where operands have scales of blocks, a tile is no larger than a block of weights, which has one scale. Such kernels take
+whole waves, and fill the rows that the last tile lacks (`padding`). So 256 rows may take less than 129.
+Fewer rows than `SWAPPED` are columns of a kernel of their own, which fills none.
 
 Source:
     TensorRT-LLM's DeepGEMM: tiles of 64 or 128 rows, and operands that change places below 32 rows on H100.

@@ -6,12 +6,12 @@
     gather = (rows + tokens) columns / (traffic W)
 
 with P of a core, and r of a tile as in `gemm`. Rows of an expert fill whole tiles, of which a library has small ones for few
-rows; each tile has a start and an end of its own, which is most of what narrow experts take.
+rows. Each tile has a start and an end of its own, which is most of what narrow experts take.
 `gather` is rows that are collected from tokens, or added up for all tokens of the layer that this die has, at a rate of their
-own. `group` is of kernels with scales of blocks alone, whose cores look through all experts that the die holds for their own
-tiles, and so is `quantise`: rows come in 16 bits, and are read, scaled in blocks and written in 8 before each product.
-Where experts have unequal rows, half of each one's last tile is empty on average: an expert has rows / touched / a + 1 / 2
-tiles, if that is more.
+own. `group` and `quantise` are of kernels with scales of blocks alone. Their cores look through all experts that the die holds
+for their own tiles. Rows come in 16 bits, and are read, scaled in blocks and written in 8 before each product.
+Where experts have unequal rows, half of each one's last tile is empty on average. An expert then has at least
+rows / touched / a + 1 / 2 tiles.
 """
 
 from typing import Any, NamedTuple
