@@ -174,6 +174,18 @@ class Requests:
             raise DesignError("workload.shuffle: turns of sessions have a fixed order; remove it")
         return self._rows(np.random.default_rng(seed).permutation(len(self)), self.arrival)
 
+    def shuffled_copies(self, count: int, seed: int) -> "Requests":
+        """So many requests without times: copies of these one after the other, each in an order of its own.
+
+        Fewer requests of a seed are the first of more.
+
+        >>> make_requests([(8, 1), (9, 2)]).shuffled_copies(3, 1).prompt.tolist()
+        [8, 9, 8]
+        """
+        random = np.random.default_rng(seed)
+        rows = np.concatenate([random.permutation(len(self)) for _ in range(-(-count // len(self)))])[:count]
+        return self._rows(rows, np.full(count, np.nan))
+
     def draw_requests(self, count: int, seed: int) -> "Requests":
         """Requests drawn with replacement, without times; turns of sessions are drawn singly."""
         sample = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)

@@ -488,6 +488,7 @@ class ServingLoad:
         draw: function from count, seed and rate (or users) to similar requests; None if no others exist, as for a replayed
             trace.
         most: requests that can be drawn at most; 0 for no bound.
+        demand: rate of a fleet of equal systems, as many as it takes at their maximum rate; 0 for one system. [1/s]
     """
 
     label: str
@@ -503,6 +504,7 @@ class ServingLoad:
     trace: TraceUse | None = None
     draw: Callable[[int, int, float], Requests] | None = None
     most: int = 0
+    demand: float = 0.0
 
     @property
     def slo_targets(self) -> tuple[Any, Any]:
@@ -547,6 +549,8 @@ class ServingLoad:
         most = f" largest {self.largest!r}" if self.largest else ""
         guessed = f" {self.speculation!r} seed {self.seed}" if self.speculation else ""
         apart = f" {key_text(self.classes)}" if self.classes else ""
+        most += " resampled" if self.largest and self.trace and self.draw and not self.most else ""
+        most += f" demand {self.demand!r}" if self.demand else ""
         return (
             f"{fingerprint(self.model)} requests {self.requests.digest} ttft {self.ttft!r} tpot "
             f"{self.tpot!r}{most}{guessed}{apart}"

@@ -35,7 +35,7 @@ class Draw:
     asked: dict[tuple[int, int, float], Requests] = field(default_factory=dict, repr=False)
 
     def draw_lengths(self, count: int, seed: int) -> Requests:
-        """A number of requests of a seed, without times; the first rows of a trace."""
+        """A number of requests of a seed, without times; the first rows of a trace, or copies of it in other orders."""
         if self.trace is None and self.spec.get("sessions") is not None:
             if (count, seed) not in self.known:
                 while len(self.known) >= KEPT:
@@ -43,6 +43,8 @@ class Draw:
                 self.known[count, seed] = self._assign_classes(read_sessions(dict(self.spec), count, seed), seed)
             return self.known[count, seed]
         if self.trace is not None:
+            if self.spec.get("resample"):
+                return self._assign_classes(self.trace.shuffled_copies(count, seed), seed)
             requests = self.trace.shuffle_order(seed) if self.spec.get("shuffle") else self.trace
             return self._assign_classes(requests.first_requests(count), seed)
         each = (read_whole_numbers(dict(self.spec), "prompt")[0], read_whole_numbers(dict(self.spec), "output")[0])

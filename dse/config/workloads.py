@@ -247,7 +247,7 @@ def _parse_products(spec: dict[str, Any], given: _Given) -> list[ProductCase]:
 def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     of_trace = "trace skip chars_per_token coarse_timestamps shuffle max_length rate_scale"
     where = f"arrivals rate cv {of_trace} prompt output requests ttft tpot slo_percentile speculation slo_classes".split()
-    where += ["class_column", "sessions", "users"]
+    where += ["class_column", "sessions", "users", "resample", "demand"]
     refuse_unknown_fields(spec, where, "workload: served requests have ")
     count = None if spec.get("requests") is None else read_whole_numbers(spec, "requests")[0]
     if count and count > MAX_REQUESTS:
@@ -306,6 +306,7 @@ def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
     trace = None if file is None else trace_use(served, spec, Path(str(file)).name, clipped=clipped)
     guessed, seed, each = spec.get("speculation", "auto"), given.seed, list_requests_by_rate(served, spec, given.seed, trace)
     draw, most = _make_draw(spec, slo_classes, of_file, served, count)
+    demand = _parse_demand(spec, share)
     return [
         ServingLoad(
             f"{model.name} {label}",
@@ -321,10 +322,26 @@ def _parse_loads(spec: dict[str, Any], given: _Given) -> list[ServingLoad]:
             trace,
             draw,
             most,
+            demand,
         )
         for model in read_models(given.model).values()
         for label, came, nominal in each
     ]  # fmt: skip
+
+
+def _parse_demand(spec: dict[str, Any], share: float) -> float:
+    """Rate of a fleet of as many systems as it takes; 0 for one system. [1/s]"""
+    if spec.get("demand") is None:
+        return 0.0
+    if not share:
+        raise DesignError(
+            "workload.demand: is shared by systems that have their maximum rate at most; set workload.rate=max, or for one "
+            "system workload.rate in its place"
+        )
+    demand = parse_value(spec["demand"], "Hz", "workload.demand")
+    if spec.get("users") is not None or not demand > 0:
+        raise DesignError(f"workload.demand: {spec['demand']!r} is not a rate above 0 of requests that come by themselves")
+    return demand
 
 
 def _make_draw(
@@ -334,6 +351,13 @@ def _make_draw(
     if spec["arrivals"] in ("trace", "offline"):
         return None, len(served)
     longest = served.longest if spec.get("sessions") is not None else 0
+    if spec.get("resample"):
+        if of_file is None or len(served.starts) or len(served.before) or not slo_share(spec):
+            raise DesignError(
+                "workload.resample: draws lengths of a trace again, for the maximum rate, of requests that share no prefixes and "
+                "no sessions; remove it, or set workload.trace and workload.rate=max"
+            )
+        return Draw(spec, slo_classes, of_file if count is None else of_file.first_requests(count), longest), 0
     return Draw(spec, slo_classes, of_file, longest), len(of_file) if of_file is not None else count or 0
 
 

@@ -37,6 +37,11 @@ class Metric:
     worth: Callable[[Mapping[str, Any], Design], Any] | None = None
 
 
+def _to_max_rate(values: Mapping[str, Any]) -> Any:
+    """Maximum rate over the rate of the run."""
+    return values["max_rate"] / values["request_throughput"]
+
+
 SHIPPED: dict[str, Metric] = {
     "throughput": Metric(
         "token/s",
@@ -226,6 +231,60 @@ SHIPPED: dict[str, Metric] = {
     ),
     "capital_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for the chips"),
     "electricity_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for electricity"),
+    "capacity_per_mm2": Metric(
+        "token/s/mm2",
+        "max",
+        "output tokens per time at the maximum rate, over the area of all dies",
+        needs=("max_rate", "request_throughput", "throughput_per_system_mm2"),
+        worth=lambda values, design: values["throughput_per_system_mm2"] * _to_max_rate(values),
+    ),
+    "capacity_per_watt": Metric(
+        "token/J",
+        "max",
+        "output tokens per time at the maximum rate, over the wall power of all chips",
+        needs=("max_rate", "request_throughput", "throughput", "wall_power", "devices"),
+        worth=lambda values, design: (
+            values["throughput"] * _to_max_rate(values) / (values["wall_power"] * values["devices"])
+        ),
+    ),
+    "capacity_per_dollar": Metric(
+        "token/USD",
+        "max",
+        "output tokens at the maximum rate for one dollar: of the chips' share of their life, and of electricity",
+        needs=("max_rate", "request_throughput", "capital_per_mtoken", "electricity_per_mtoken"),
+        worth=lambda values, design: (
+            1e6 / (values["capital_per_mtoken"] / _to_max_rate(values) + values["electricity_per_mtoken"])
+        ),
+    ),
+    "fleet_systems": Metric("1", "min", "systems that a demand takes, each loaded up to its maximum rate at most", "max"),
+    "fleet_mm2": Metric(
+        "mm2",
+        "min",
+        "area of all dies of the systems that a demand takes",
+        needs=("fleet_systems", "system_mm2"),
+        worth=lambda values, design: values["fleet_systems"] * values["system_mm2"],
+    ),
+    "fleet_power": Metric(
+        "W",
+        "min",
+        "mean power of all chips of the systems that a demand takes",
+        needs=("fleet_systems", "power"),
+        worth=lambda values, design: values["fleet_systems"] * values["power"],
+    ),
+    "fleet_price": Metric(
+        "USD",
+        "min",
+        "price of all chips of the systems that a demand takes, with their memory and share of servers",
+        needs=("fleet_systems", "system_price"),
+        worth=lambda values, design: values["fleet_systems"] * values["system_price"],
+    ),
+    "fleet_throughput_per_mm2": Metric(
+        "token/s/mm2",
+        "max",
+        "output tokens per time of a demand, over the area of all dies of the systems that it takes",
+        needs=("fleet_systems", "throughput_per_system_mm2"),
+        worth=lambda values, design: values["throughput_per_system_mm2"] * (values["fleet_systems"] > 0),
+    ),
     "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy per output token"),
     "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time per prompt token"),

@@ -125,6 +125,7 @@ class ReplayWorkspace(NamedTuple):
         order: of requests, by their first tokens.
         behind, done, share: for each request: next in the queue, tokens computed, and tokens in the current iteration.
         first, begun, last: for each request: times of its first token, first iteration and last token. [s]
+        arrival: of the requests of a load at another rate. [s]
     """
 
     instances: Array
@@ -147,6 +148,7 @@ class ReplayWorkspace(NamedTuple):
     first: Array
     begun: Array
     last: Array
+    arrival: Array
 
 
 def arrival_arrays(requests: Requests) -> ArrivalArrays:
@@ -174,6 +176,7 @@ def make_replay_workspace(stations: Array, requests: int, channels: int = 1, *, 
         np.zeros(most, np.int64), np.zeros((most, few), np.int64), np.zeros((most, few), LEAVING), np.zeros((most, few)),
         np.zeros(few + 1), np.zeros(OCTAVES * PER_OCTAVE * gaps, GAPS), np.zeros(MAX_CACHED_TIMES, PRICED),
         np.zeros(channels), np.zeros(2, np.int64), np.zeros(requests, np.int64), behind, done, share, first, begun, last,
+        np.zeros(requests),
     )  # fmt: skip
 
 
@@ -445,7 +448,7 @@ def _formed(pool, load, room, i, number, most, beside, t):
 
 @compiled_without_gil
 def replay_prompts(
-    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, ttft, tpot, ranked, room, records
+    linear, tables, apart, first, last, shares, nearest, load, steady, times, sends, sent, ttft, tpot, ranked, room, records
 ):
     """Replay a load on several designs, one after the other, and fill their result records.
 
@@ -455,6 +458,7 @@ def replay_prompts(
         apart: whether there are two pools.
         first, last, shares: pool records of each design, and stage shares of the first pool.
         nearest, load, steady, room: as in `replay_prefill`.
+        times: of each design, what arrival times are multiplied by, and how many requests come; shape (designs, 2).
         sends, sent: channel times of requests by kind of design, the kind of each design, and rows of
             `steady_state.transfer_constants`.
         ttft, tpot: SLO bounds on TTFT and TPOT. [s]
@@ -462,9 +466,10 @@ def replay_prompts(
             no gaps.
         records: records of `steady_state.STEADY_STATE_RECORD`; `steady_state.MAIN_FIELDS` and the span are filled in.
     """
-    many = len(load.arrival)
+    whole_load = load
     for row in range(len(records)):
-        record, near = records[row], nearest[row]
+        record, near, many = records[row], nearest[row], int(times[row, 1])
+        load = scaled_load(whole_load, times[row, 0], many, room)
         price, spilled = with_pool_table(linear[0], tables[0], row), 0.0 if apart else record.spilled
         replay_prefill(price, first[row], shares[row], near, load, steady, spilled, room)
         whole = waited = kept = ended = paces = latest = 0.0
@@ -472,7 +477,7 @@ def replay_prompts(
         if apart:
             for r in range(many):  # `replay_decode_pool` has another use for `begun`
                 waited += room.begun[r] - load.arrival[r]
-            later, each = with_pool_table(linear[1], tables[1], row), sends[sent[0][row]]
+            later, each = with_pool_table(linear[1], tables[1], row), sends[sent[0][row]][:many]
             its = replay_pool(last[row], int(last[row].stages))
             replay_decode_pool(
                 later, its, near, load, steady, record.spilled, each, sent[1][row], longest_chunk(first[row], 0.0), room
@@ -494,11 +499,12 @@ def replay_prompts(
             record.tpot = paces / several
         record.ttft, record.wait, record.within = whole / many, waited / many, kept / many
         half, most, top = math.ceil(0.5 * many) - 1, math.ceil(0.9 * many) - 1, math.ceil(0.99 * many) - 1
-        record.ttft_p50 = order_statistic(room.first, half) if ranked[0] else math.nan
+        taken_by = room.first[:many]
+        record.ttft_p50 = order_statistic(taken_by, half) if ranked[0] else math.nan
         half = half if ranked[0] else 0  # those before it are less
-        record.ttft_p90 = order_statistic(room.first[half:], most - half) if ranked[1] else math.nan
+        record.ttft_p90 = order_statistic(taken_by[half:], most - half) if ranked[1] else math.nan
         most = most if ranked[1] else half
-        record.ttft_p99 = order_statistic(room.first[most:], top - most) if ranked[2] else math.nan
+        record.ttft_p99 = order_statistic(taken_by[most:], top - most) if ranked[2] else math.nan
         record.tbt_p99 = gap_quantile(room.gaps, 0.99)
 
 
@@ -518,6 +524,14 @@ def replay_last_tokens(linear, tables, apart, first, last, shares, nearest, load
     if apart:
         price, its = with_pool_table(linear[1], tables[1], 0), replay_pool(last[0], int(last[0].stages))
         replay_decode_pool(price, its, nearest, load, steady, spilled, sends, sent, longest_chunk(first[0], 0.0), room)
+
+
+@inlined_function
+def scaled_load(load, scale, many, room):
+    """The first requests of a load at another rate: arrival times are multiplied by `scale`."""
+    for r in range(many):
+        room.arrival[r] = scale * load.arrival[r]
+    return ArrivalArrays(room.arrival[:many], load.prompt[:many], load.further[:many])
 
 
 @compiled_inlined

@@ -141,60 +141,71 @@ def transfer_constants(transfer: KvTransfer | None, load: RequestMix) -> tuple[f
 
 
 @compiled_without_gil
-def solve_pools(linear, far, tables, apart, first, last, sent, load, bound, queued, room, records):
+def solve_pools(linear, far, tables, apart, first, last, sent, load, rates, bound, queued, room, records):
     """Solve pools one after the other whose iteration times share the linear part and table points.
 
     Args:
         linear, far: iteration times of the first and of the last pool; their tables are ignored.
         tables: of each of these two: those that differ, and which of them each pool has.
         apart, load, bound: whether pools are separate, statistics of the requests, and SLO bounds.
+        rates: of each pool's requests, in place of that of `load`. [1/s]
         queued: whether percentiles of times to first tokens are those of a queue, and gaps between tokens those of the balance;
             else they are left out.
         first, last, sent: a record, or a row, of each.
         room: work arrays.
         records: what is found, a record of each.
     """
-    balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
     for row in range(len(records)):
-        price = with_pool_table(linear, tables[0], row)
-        later = with_pool_table(far, tables[1], row)
-        given_pool = first[row]
-        prompts = summarise_prompts(price, given_pool, load, taken, room[2][2:])
-        balance_pool(price, given_pool, load, prompts, 0.0, full[0])
-        most = full[0].rate
-        if apart:
-            balance_pool(later, last[row], load, prompts, 0.0, full[1])
-            most = min(most, full[1].rate)
-            if sent[row, 0] > 0:
-                most = min(most, sent[row, 2] / sent[row, 0])
-        rate = load.rate
-        for place in range(1 + apart):
-            pool, its = (first[row], price) if place == 0 else (last[row], later)
-            if rate < full[place].rate:
-                balance_pool(its, pool, load, prompts, rate, balance[place])
-            if rate >= full[place].rate or balance[place].period > full[place].period:
-                balance[place] = full[place]  # as long as where some always wait, and no longer
-        alone = full[0].rate
-        _told(
-            apart,
-            first[row],
-            last[row],
-            sent[row],
-            load,
-            bound,
-            queued,
-            prompts,
-            taken,
-            services,
-            most,
-            alone,
-            balance,
-            records[row],
-        )
-        if not queued:
-            continue
+        solve_row(
+            linear, far, tables, apart, first, last, sent, load, rates[row], bound, queued, room, row, records[row]
+        )  # fmt: skip
+
+
+@compiled_without_gil
+def solve_row(linear, far, tables, apart, first, last, sent, load, rate, bound, queued, room, row, record):
+    """Solve one row of pools at a rate; arguments as of `solve_pools`."""
+    balance, full, (taken, services) = room[0], room[1], (room[2][0], room[2][1])
+    load = RequestMix(
+        rate, load.gaps, load.requests, load.further, load.outputs, load.each, load.context, load.prompts, load.weights,
+        load.arrival, load.prompt, load.left,
+    )  # fmt: skip
+    price = with_pool_table(linear, tables[0], row)
+    later = with_pool_table(far, tables[1], row)
+    given_pool = first[row]
+    prompts = summarise_prompts(price, given_pool, load, taken, room[2][2:])
+    balance_pool(price, given_pool, load, prompts, 0.0, full[0])
+    most = full[0].rate
+    if apart:
+        balance_pool(later, last[row], load, prompts, 0.0, full[1])
+        most = min(most, full[1].rate)
+        if sent[row, 0] > 0:
+            most = min(most, sent[row, 2] / sent[row, 0])
+    for place in range(1 + apart):
+        pool, its = (first[row], price) if place == 0 else (last[row], later)
+        if rate < full[place].rate:
+            balance_pool(its, pool, load, prompts, rate, balance[place])
+        if rate >= full[place].rate or balance[place].period > full[place].period:
+            balance[place] = full[place]  # as long as where some always wait, and no longer
+    alone = full[0].rate
+    _told(
+        apart,
+        first[row],
+        last[row],
+        sent[row],
+        load,
+        bound,
+        queued,
+        prompts,
+        taken,
+        services,
+        most,
+        alone,
+        balance,
+        record,
+    )
+    if queued:
         pool, its, end = (last[row], later, balance[1]) if apart else (first[row], price, balance[0])
-        records[row].tbt_p99 = token_gap_quantile(its, pool, load, prompts, min(rate, most), 0.99, end)
+        record.tbt_p99 = token_gap_quantile(its, pool, load, prompts, min(rate, most), 0.99, end)
 
 
 @compiled_without_gil

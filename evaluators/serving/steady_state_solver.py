@@ -11,6 +11,7 @@ from dse.evaluators.serving.closed_loop import CLEAR_LOAD, saturated_rate
 from dse.evaluators.serving.pool_balance import BALANCE
 from dse.evaluators.serving.simulator import Deployment
 from dse.evaluators.serving.simulator_state import make_records
+from dse.evaluators.serving.steady_state_max_rate import LONE, MAX_RATE_RECORD, RateStream, fleet_of_demand, search_max_rates
 from dse.evaluators.serving.steady_state import (
     RANKED,
     REPLAYED_FIELDS,
@@ -47,9 +48,13 @@ class SteadyStateSolver:
         requests: requests with arrival times.
         ttft, tpot: SLO bounds on TTFT and TPOT. [s]
         prompts: whether loads of few requests are replayed.
-        asked: the fields of `steady_state.REPLAYED_FIELDS` that will be read.
+        wanted_fields: the fields of `steady_state.REPLAYED_FIELDS` that will be read.
+        largest: stream of which each design gets its maximum rate; None for the requests' own rate.
 
     Attributes:
+        rates: of the requests of each design, shape (designs,). [1/s]
+        systems: of the fleet that each design's demand takes; None without a demand.
+        max_rates: records of `steady_state_max_rate.MAX_RATE_RECORD`; None unless they were asked for.
         found: records of `steady_state.STEADY_STATE_RECORD` without their fields of `steady_state.MAIN_FIELDS`; shape
             (designs,).
 
@@ -68,6 +73,7 @@ class SteadyStateSolver:
         *,
         prompts: bool = True,
         wanted_fields: Collection[str] = REPLAYED_FIELDS,
+        largest: RateStream | None = None,
     ) -> None:
         for kind in kinds:
             if why := explain_no_steady_state(kind.pools, requests):
@@ -79,16 +85,34 @@ class SteadyStateSolver:
         self._pools, self._tables = (first, last), (tables[0], tables[-1])
         self._prices = kinds[0].pools[0].price, kinds[0].pools[-1].price
         self._sent = np.array([transfer_constants(kind.transfer, self._load) for kind in kinds])[which]
-        self._has_few_results = prompts and len(requests) <= arrivals.MAX_REQUESTS
-        self.found = self._solved(self._load.rate)
+        deep = int(first["stages"].max())
+        self._shares = np.array([(*kind.pools[0].shares, *[0.0] * (deep - kind.pools[0].stages)) for kind in kinds])
+        self._nearest = np.array([kind.routing != "round_robin" for kind in kinds])
+        self._known = {*wanted_fields} & {*REPLAYED_FIELDS}
+        self._replayed = largest.requests if largest else requests
+        self.max_rates: Array | None = None
+        self.systems: Array | None = None
+        self._times = np.array([1.0, len(requests)]) + np.zeros((len(which), 2))
+        self.rates = np.full(len(which), self._load.rate)
+        self._has_few_results = prompts and (largest is not None or len(requests) <= arrivals.MAX_REQUESTS)
+        if largest:
+            self.max_rates = self._searched(largest)
+            rates = self.max_rates["rate"]
+            if largest.demand:
+                self.systems, rates = fleet_of_demand(largest.demand, rates)
+            self.rates = np.maximum(rates, LONE * self.max_rates["saturated"])  # where none is kept, as requests never meet
+            self._times = np.array([1 / self.rates, largest.count(self.rates)]).T
+        self.found = self._solved(self.rates)
         self.found["within"] *= self.found["tpot"] <= tpot
         if not self._has_few_results:
             return
-        deep, tail = int(first["stages"].max()), self.found["span"] - (requests.arrival[-1] - requests.arrival[0])
-        self._shares = np.array([(*kind.pools[0].shares, *[0.0] * (deep - kind.pools[0].stages)) for kind in kinds])
-        self._nearest = np.array([kind.routing != "round_robin" for kind in kinds])
-        self._known, self._whole = {*wanted_fields} & {*REPLAYED_FIELDS}, self.found.copy()
-        now = (self.found["saturated"] <= self._load.rate) | (tail > TAIL * self.found["span"]) | (len(requests) <= BRIEF)
+        self._whole = self.found.copy()
+        if largest:  # it lasts: no time after the last arrival counts
+            self.found["span"] = len(requests) / self.rates
+            now = np.zeros(len(which), bool)
+        else:
+            tail = self.found["span"] - (requests.arrival[-1] - requests.arrival[0])
+            now = (self.found["saturated"] <= self._load.rate) | (tail > TAIL * self.found["span"]) | (len(requests) <= BRIEF)
         self._left = ~now
         if now.any():
             self._play(np.flatnonzero(now))
@@ -118,30 +142,62 @@ class SteadyStateSolver:
         """
         rates = self.found["saturated"].copy()
         near = np.flatnonzero(self._load.rate >= CLEAR_LOAD * rates) if self._has_few_results else np.zeros(0, int)
+        if self.max_rates is not None:
+            return self.max_rates["saturated"]
         if len(near):
-            full = self._solved(2 * float(rates.max()))
+            full = self._solved(2 * float(rates.max()) + 0 * rates)
             for row in near.tolist():
                 ends = partial(self._ends, row, full[row]["spilled"])
                 rates[row] = saturated_rate(self._kinds[self._which[row]], self._requests, ends)
         return rates
 
-    def _solved(self, rate: float) -> Array:
-        """Records at a rate."""
-        records, load = make_records(STEADY_STATE_RECORD, len(self._which)), self._load._replace(rate=rate)
-        room, queued = (np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(load.prompts)))), not self._has_few_results
+    def _solved(self, rates: Array) -> Array:
+        """Records at rates, shape (designs,). [1/s]"""
+        records = make_records(STEADY_STATE_RECORD, len(self._which))
         solve_pools(
-            *self._prices, self._tables, self._apart, *self._pools, self._sent, load, self._bounds[0], queued, room, records
-        )
+            *self._prices, self._tables, self._apart, *self._pools, self._sent, self._load, rates, self._bounds[0],
+            not self._has_few_results, self._balance_workspace(), records,
+        )  # fmt: skip
         return records
+
+    def _balance_workspace(self) -> tuple[Array, ...]:
+        """Work arrays of `steady_state.solve_row`."""
+        return np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(self._load.prompts)))
+
+    def _searched(self, stream: RateStream) -> Array:
+        """Maximum rates of all designs, as records of `steady_state_max_rate.MAX_RATE_RECORD`."""
+        records, found = self._solved(np.ones(len(self._which))), make_records(MAX_RATE_RECORD, len(self._which))
+        requests = stream.requests
+        search_max_rates(
+            self._prices,
+            self._priced(slice(None)),
+            self._apart,
+            *self._pools,
+            self._shares[self._which],
+            self._nearest[self._which],
+            arrivals.arrival_arrays(requests),
+            self._load,
+            np.array([_sends(kind, requests) for kind in self._kinds]),
+            (self._which, self._sent),
+            (stream.ttft, stream.tpot, stream.share),
+            (stream.window, float(stream.least), stream.settling),
+            self._workspace(len(requests), gaps=False),
+            self._balance_workspace(),
+            records,
+            found,
+        )
+        return found
+
+    def _workspace(self, requests: int, *, gaps: bool) -> arrivals.ReplayWorkspace:
+        """Work arrays of replays."""
+        channels = int(self._sent[:, 2].max())
+        return arrivals.make_replay_workspace(np.concatenate(self._pools), requests, channels, gaps=gaps)
 
     def _play(self, rows: Array) -> None:
         """Replay the load on some designs, for the announced fields."""
-        records, chosen, requests = self._whole[rows], self._which[rows], self._requests
+        records, chosen, requests = self._whole[rows], self._which[rows], self._replayed
         ranked = np.array([name in self._known for name in RANKED])
-        channels = int(self._sent[:, 2].max())
-        place = arrivals.make_replay_workspace(
-            np.concatenate(self._pools), len(requests), channels, gaps="tbt_p99" in self._known
-        )
+        place = self._workspace(len(requests), gaps="tbt_p99" in self._known)
         arrivals.replay_prompts(
             self._prices,
             self._priced(rows),
@@ -151,6 +207,7 @@ class SteadyStateSolver:
             self._nearest[chosen],
             arrivals.arrival_arrays(requests),
             self._load,
+            self._times[rows],
             np.array([_sends(kind, requests) for kind in self._kinds]),
             (chosen, self._sent[rows]),
             *self._bounds,
@@ -184,7 +241,13 @@ def _sends(deployment: Deployment, requests: Requests) -> Array:
 
 
 def solve_deployment(
-    deployment: Deployment, requests: Requests, ttft: float = math.inf, tpot: float = math.inf, *, prompts: bool = True
+    deployment: Deployment,
+    requests: Requests,
+    ttft: float = math.inf,
+    tpot: float = math.inf,
+    *,
+    prompts: bool = True,
+    largest: RateStream | None = None,
 ) -> SteadyStateSolver:
     """Steady state of one deployment under a load; arguments and errors as of `SteadyStateSolver`."""
     single_row = np.zeros(1, int)
@@ -196,6 +259,7 @@ def solve_deployment(
         ttft,
         tpot,
         prompts=prompts,
+        largest=largest,
     )
 
 

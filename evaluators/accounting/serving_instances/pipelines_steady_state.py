@@ -123,6 +123,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
         load.ttft,
         load.tpot,
         wanted_fields=expected_metrics(REPLAYED_FIELDS),
+        largest=steady.max_rate_stream(load),
     )
     shares = [np.array([max(share) for share in pace.shares]) for pace in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]

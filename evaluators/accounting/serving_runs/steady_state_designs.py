@@ -72,6 +72,7 @@ def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad
         load.ttft,
         load.tpot,
         wanted_fields=expected_metrics(REPLAYED_FIELDS),
+        largest=steady.max_rate_stream(load),
     )
     records, worth = stands.found, _worth(stands, load, *costs.die_and_system_area(design))
     means = steady.mean_iterations(records, load.requests, len(made))

@@ -1,13 +1,14 @@
 """Serving load at fidelity=steady_state: closed-form solution on analytical iteration times, no simulation.
 
 A design needs some hundred iteration times in a small table, which designs with equal times share. Quantities that only
-a simulation gives are refused: TBT, preemptions, the maximum rate.
+a simulation gives are refused: TBT, preemptions.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,7 +20,10 @@ from dse.evaluators.serving.closed_loop import MIN_REQUESTS
 from dse.evaluators.serving.iteration_time import FEWER, dealt_request_counts, padding_edges, prefix_axis
 from dse.evaluators.serving.run_statistics import LOAD_STATUSES, MIN_DURATION_RATIO, NEAR
 from dse.evaluators.serving.simulator import Deployment
+from dse.evaluators.serving.slo_bounds import make_slo_bounds
 from dse.evaluators.serving.steady_state import REPLAYED_FIELDS, request_mix
+from dse.evaluators.serving.steady_state_max_rate import UNLOADED_FIELDS as UNLOADED
+from dse.evaluators.serving.steady_state_max_rate import RateStream, rate_stream
 from dse.evaluators.serving.steady_state_solver import SteadyStateSolver, solve_deployment
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
@@ -105,10 +109,10 @@ def geometric_points(largest: float, start: float, between: tuple[float, float] 
 
 def refuse_unsteady_load(load: ServingLoad) -> None:
     """Refuse loads with settings that the steady state cannot evaluate."""
-    if load.largest:
+    if load.largest and (load.requests.users or len(load.requests.before)):
         raise DesignError(
-            "workload.rate: fidelity=steady_state runs no simulation, which the maximum rate needs; set a "
-            "rate, or use fidelity=analytical"
+            "workload.rate: fidelity=steady_state has no sessions, of which the maximum number of users is that of a "
+            "simulation; set workload.sessions=null, or use fidelity=analytical"
         )
     if load.classes:
         raise DesignError(
@@ -141,7 +145,7 @@ def solve_steady_run(deployment: Deployment, load: ServingLoad, die: float, syst
     Raises:
         DesignError: a load without a steady state.
     """
-    stands = solve_deployment(deployment, load.requests, load.ttft, load.tpot)
+    stands = solve_deployment(deployment, load.requests, load.ttft, load.tpot, largest=max_rate_stream(load))
     values = {name: float(value[0]) for name, value in compute_all(steady_state_columns(stands, load.requests)).items()}
     (record,) = stands.replayed_records()
     areas = area_metrics(values["throughput"], float("nan"), die, system)
@@ -164,17 +168,20 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     """
     record, many = stands.found, len(requests)
     span = record["span"]
-    values = {
+    values: dict[str, Any] = {
         "throughput": float(requests.output.sum()) / span,
         "request_throughput": many / span,
         "prefill_busy_share": record["prefill_busy_share"],
         "decode_busy_share": record["decode_busy_share"],
     }
     several = (requests.output > 1).any()
+    if (largest := stands.max_rates) is not None:
+        values |= {"max_rate": largest["rate"]} | {name: largest[name] for name in UNLOADED}
+        values |= {} if stands.systems is None else {"fleet_systems": stands.systems}
 
     def loaded() -> dict[str, Any]:
-        load = requests.rate / stands.saturation_rates()
-        return {"offered_load": load, "load_status": _verdict(load, record, requests)}
+        load = stands.rates / stands.saturation_rates()
+        return {"offered_load": load, "load_status": _verdict(load, record, requests, lasts=stands.max_rates is not None)}
 
     def first(names: Sequence[str]) -> dict[str, Any]:
         these = stands.replayed_records(names)
@@ -200,11 +207,25 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     )
 
 
-def _verdict(load: Any, record: Any, requests: Requests) -> Any:
+def max_rate_stream(load: ServingLoad) -> RateStream | None:
+    """The stream by which the maximum rate of a load is found; None for a load with a rate."""
+    if not load.largest:
+        return None
+    if load not in _STREAMS:
+        _STREAMS[load] = rate_stream(load, make_slo_bounds(load, load.largest))
+    return _STREAMS[load]
+
+
+_STREAMS: WeakKeyDictionary[ServingLoad, RateStream] = WeakKeyDictionary()
+"""Streams of loads, as long ones take a while to draw."""
+
+
+def _verdict(load: Any, record: Any, requests: Requests, *, lasts: bool) -> Any:
     """Place in `VERDICTS`, as `run_statistics.load_status` has it, but for the growth of queues, which is of a run."""
     quick = record["prefill"] + float(np.quantile(requests.output - 1, 0.1)) * record["period"]
     brief = (load > 0.5) & (requests.arrival[-1] - requests.arrival[0] < MIN_DURATION_RATIO * quick)
     over, short, backlogged, stable = map(LOAD_STATUSES.index, ("overloaded", "too short to say", "backlogged", "stable"))
+    brief = brief & (not lasts)  # streams of maximum rates are as long as queues take
     known = [(load > 1) & (len(requests) >= MIN_REQUESTS), brief, load > 1, load > NEAR]
     return np.select(known, [over, short, over, backlogged], stable) * 1.0
 
