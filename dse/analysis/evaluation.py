@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
@@ -456,6 +456,9 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         return {f"{prefix}{name}": float(value) for name, value in columns if name in METRICS and value == value}
 
     why = propose_published_formats(explain_infeasibility(design, workload), design, workload, config["model"])
+    if why is None and not outcomes.feasible[0]:  # which only the times tell
+        why = cast(Infeasibility, outcomes.row_outcome(0))
+        why = replace(why, remedy=describe_unkept_bound(why.limit)) if why.limit.startswith("workload.") else why
 
     def wrap_metrics(columns: Iterable[tuple[str, Any]], *, fits: bool) -> Mapping[str, float]:
         return MetricValues(list_known_metrics(columns)) if fits else WithheldMetrics(list_known_metrics(columns), str(why))
@@ -475,6 +478,11 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what,
         published=_published_text(design, workload, config["model"]), parts=parts, others=others,
     )  # fmt: skip
+
+
+def describe_unkept_bound(limit: str) -> str:
+    """What to do where no rate keeps a bound of a load."""
+    return f"a request alone takes that long, so that no rate keeps the bound; loosen {limit}, or give the design more devices"
 
 
 def _published_text(design: Design, workload: Workload, models: Mapping[str, Any]) -> str:

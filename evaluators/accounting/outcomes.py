@@ -96,6 +96,9 @@ SILICON_LIMITS = {
     "mapping.collective": "layout",
     "mapping.stack.ring_collectives": "layout",
     "mapping.stack.matrix_energy": "layout",
+    "workload.ttft": "s",
+    "workload.tpot": "s",
+    "workload.slo_percentile": "1",
 }
 """Limits that can be violated, with their units."""
 

@@ -56,7 +56,12 @@ class InstanceLayout(InstanceCosts):
         """Metrics by simulation, or in the steady state, there of several designs where the layout takes them."""
         if fidelity != STEADY:
             return simulated.simulated_metrics(
-                self, design, load, fidelity, lambda design: self._run(design, load, fidelity, 0)
+                self,
+                design,
+                load,
+                fidelity,
+                lambda design: self._run(design, load, fidelity, 0),
+                lambda design: self.unloaded_latency(design, load, fidelity),
             )
         if self.MERGEABLE_LEAVES is not None:
             return balanced.steady_state_metrics(self, design, load)

@@ -176,7 +176,7 @@ class PipelineServing(ServingLayout):
         chip, fleet, apart = _chip_of(design), pipeline_pools(design, load), decode_only_cores(design)
         run, tables, between = _serve_load(design, load, fleet, fidelity, 0)
         if run is None:
-            return {"max_rate": 0.0}
+            return served.unkept_rate(self.unloaded_latency(design, load, fidelity))
         made = float(area.die_area(chip, apart)), float(area.total_area(chip, apart))
         values = served.run_metrics(run, load, *made) | {
             "iteration_time_error": served.table_errors_by_design([tables])[0].mean

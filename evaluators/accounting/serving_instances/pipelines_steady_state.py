@@ -125,6 +125,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
         wanted_fields=expected_metrics(REPLAYED_FIELDS),
         largest=steady.max_rate_stream(load),
     )
+    steady.keep_found_rate(load, solver)
     shares = [np.array([max(share) for share in pace.shares]) for pace in paces]
     instances = [np.array([kind.pools[place].instances for kind in kinds]) for place in range(len(fleet))]
     kv_pool = served.stacked_kv_pool_metrics((kind.pools[-1] for kind in kinds), load)

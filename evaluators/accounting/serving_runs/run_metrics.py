@@ -28,6 +28,7 @@ from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, make_slo_bounds
+from dse.evaluators.serving.steady_state_max_rate import UNLOADED_FIELDS
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.tuning.per_design import select_rows as select_rows
@@ -151,8 +152,27 @@ def evaluate_loads(
             for name, values in (worth if parts else compute_all(worth)).items():
                 pieces.setdefault(name, []).append((rows, values))
         columns = {name: _column(name, size, piece) for name, piece in pieces.items()}
-        outcomes.append(CaseOutcomes((row,), columns, bounds[row]))
+        kept = rate_limits(load, *(columns.pop(name, np.nan) for name in UNLOADED_FIELDS))
+        outcomes.append(CaseOutcomes((row,), columns, [*bounds[row], *kept]))
     return outcomes
+
+
+def rate_limits(load: ServingLoad, ttft: Any, tpot: Any, attained: Any) -> list[Limit]:
+    """Limits by which designs that keep a load's bounds at no rate are infeasible: requests break them that never meet.
+
+    Args:
+        load: of which the maximum rate is asked.
+        ttft, tpot: that the share of the requests keeps where they never meet; NaN where some rate is kept. [s]
+        attained: share of the requests that keep both; NaN likewise.
+    """
+    if not load.largest:
+        return []
+    bounds = make_slo_bounds(load, load.largest).tightest
+    ttft, tpot, missed = np.nan_to_num(ttft), np.nan_to_num(tpot), np.nan_to_num(1 - attained)
+    needs = (("workload.ttft", ttft, bounds[0]), ("workload.tpot", tpot, bounds[1]))
+    limits = [Limit(address, need, have, "s") for address, need, have in needs if have < inf]
+    each = (ttft <= bounds[0]) & (tpot <= bounds[1])  # then some requests break one, and others the other
+    return [*limits, Limit("workload.slo_percentile", np.where(each, missed, 0.0), 1 - load.largest, "1")]
 
 
 class LimitedDesign(NamedTuple):
@@ -224,11 +244,21 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
     if not load.largest:
         return at(requests).serve(requests, log=log)
     rate = search_max_rate(at, load, make_slo_bounds(load, load.largest), _guess(at, load))
-    _SEARCHED.setdefault(load, {})[rate.rate] = replace(rate, served=None)  # runs are large
+    keep_max_rate(load, rate)
     if rate.served is None or not 0 < rate.rate < inf:
         return None
     run = at(rate.served.requests).serve(rate.served.requests, log=log) if log else rate.served
     return replace(run, rate=rate.rate)
+
+
+def unkept_rate(alone: tuple[float, float]) -> dict[str, float]:
+    """Metrics of a simulated design whose load keeps its bounds at no rate, by the latency of requests that never meet. [s]"""
+    return {"max_rate": 0.0} | dict(zip(UNLOADED_FIELDS, (*alone, 0.0), strict=True))
+
+
+def keep_max_rate(load: ServingLoad, rate: MaxRate) -> None:
+    """Keep the result of a search, for later explanations."""
+    _SEARCHED.setdefault(load, {})[rate.rate] = replace(rate, served=None)  # runs are large
 
 
 def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:

@@ -73,6 +73,7 @@ def simulated_metrics(
     load: ServingLoad,
     fidelity: str,
     run: Callable[[Design], tuple[ServingRun | None, list[CheckedTable]]],
+    alone: Callable[[Design], tuple[float, float]],
 ) -> dict[str, Any]:
     """Simulated metrics of designs that keep all limits; numbers, or of shape (designs,).
 
@@ -80,6 +81,7 @@ def simulated_metrics(
         costs, design, load, fidelity: costs of instances, designs, load, and fidelity of iteration times.
         run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
             one design at a time.
+        alone: TTFT and TPOT of requests that never meet, of such a design. [s]
     """
     size = design_count(design)
     runs = dict[int, SimulatedRun]()
@@ -87,7 +89,7 @@ def simulated_metrics(
         design_alone = select_rows(design, np.array([row])) if size else design
         served_, tables = run(design_alone)
         if served_ is None:
-            return {"max_rate": 0.0}
+            return served.unkept_rate(alone(design))
         load = served.of_run(load, served_)
         runs[row] = _ran(costs, design_alone, load, served_, tables)
     rans = [runs[row] for row in range(max(size, 1))]

@@ -74,6 +74,7 @@ def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad
         wanted_fields=expected_metrics(REPLAYED_FIELDS),
         largest=steady.max_rate_stream(load),
     )
+    steady.keep_found_rate(load, stands)
     records, worth = stands.found, _worth(stands, load, *costs.die_and_system_area(design))
     means = steady.mean_iterations(records, load.requests, len(made))
     done = [[(mean.times, mean.composition) for mean in mean] for mean in means]

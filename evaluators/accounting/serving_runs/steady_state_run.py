@@ -15,15 +15,15 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.metrics import area_metrics
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
-from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
+from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration, keep_max_rate
 from dse.evaluators.serving.closed_loop import MIN_REQUESTS
 from dse.evaluators.serving.iteration_time import FEWER, dealt_request_counts, padding_edges, prefix_axis
+from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.run_statistics import LOAD_STATUSES, MIN_DURATION_RATIO, NEAR
 from dse.evaluators.serving.simulator import Deployment
 from dse.evaluators.serving.slo_bounds import make_slo_bounds
 from dse.evaluators.serving.steady_state import REPLAYED_FIELDS, request_mix
-from dse.evaluators.serving.steady_state_max_rate import UNLOADED_FIELDS as UNLOADED
-from dse.evaluators.serving.steady_state_max_rate import RateStream, rate_stream
+from dse.evaluators.serving.steady_state_max_rate import BINDING, UNLOADED_FIELDS, RateStream, rate_stream
 from dse.evaluators.serving.steady_state_solver import SteadyStateSolver, solve_deployment
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
@@ -147,6 +147,7 @@ def solve_steady_run(deployment: Deployment, load: ServingLoad, die: float, syst
     """
     stands = solve_deployment(deployment, load.requests, load.ttft, load.tpot, largest=max_rate_stream(load))
     values = {name: float(value[0]) for name, value in compute_all(steady_state_columns(stands, load.requests)).items()}
+    keep_found_rate(load, stands)
     (record,) = stands.replayed_records()
     areas = area_metrics(values["throughput"], float("nan"), die, system)
     values |= {name: area for name, area in areas.items() if area == area}
@@ -176,7 +177,7 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     }
     several = (requests.output > 1).any()
     if (largest := stands.max_rates) is not None:
-        values |= {"max_rate": largest["rate"]} | {name: largest[name] for name in UNLOADED}
+        values |= {"max_rate": largest["rate"]} | {name: largest[name] for name in UNLOADED_FIELDS}
         values |= {} if stands.systems is None else {"fleet_systems": stands.systems}
 
     def loaded() -> dict[str, Any]:
@@ -214,6 +215,15 @@ def max_rate_stream(load: ServingLoad) -> RateStream | None:
     if load not in _STREAMS:
         _STREAMS[load] = rate_stream(load, make_slo_bounds(load, load.largest))
     return _STREAMS[load]
+
+
+def keep_found_rate(load: ServingLoad, solver: SteadyStateSolver) -> None:
+    """Keep the maximum rate of the only design of a solver, for later explanations."""
+    if solver.max_rates is not None and len(solver.max_rates) == 1:
+        (found,) = solver.max_rates
+        binds, count = BINDING[int(found["binds"])], int(np.nan_to_num(found["count"]))
+        rate, attained, tried = float(found["rate"]), float(found["attained"]), int(found["tried"])
+        keep_max_rate(load, MaxRate(rate, None, binds, count, load.seed, None, True, attained, tried, 1, rate))
 
 
 _STREAMS: WeakKeyDictionary[ServingLoad, RateStream] = WeakKeyDictionary()
