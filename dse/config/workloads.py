@@ -354,8 +354,8 @@ def _make_draw(
     if spec.get("resample"):
         if of_file is None or len(served.starts) or len(served.before) or not slo_share(spec):
             raise DesignError(
-                "workload.resample: draws lengths of a trace again, for the maximum rate, of requests that share no prefixes and "
-                "no sessions; remove it, or set workload.trace and workload.rate=max"
+                "workload.resample: draws lengths of a trace again, for the maximum rate, of requests without prefixes and "
+                "sessions in common; remove it, or set workload.trace and workload.rate=max"
             )
         return Draw(spec, slo_classes, of_file if count is None else of_file.first_requests(count), longest), 0
     return Draw(spec, slo_classes, of_file, longest), len(of_file) if of_file is not None else count or 0

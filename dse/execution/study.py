@@ -339,6 +339,8 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
         raise DesignError(f"screen.prune: pruned designs have no metrics to keep; set screen.keep={FRONT}")
     if (screen["fidelity"] or fidelity) != STEADY:
         raise DesignError(f"screen.prune: bounds exist for the steady state of serving loads; set screen.fidelity={STEADY}")
+    if any(getattr(case, "largest", 0.0) for case in nouns.workload.cases):
+        raise DesignError("screen.prune: bounds are those of a stated rate; set workload.rate, or screen.prune=false")
     if absent := [name for name, way in ways.items() if name not in (UPPER_BOUNDED if way == "max" else LOWER_BOUNDED)]:
         raise DesignError(
             f"screen.prune: no bound of {', '.join(absent)} is known; "

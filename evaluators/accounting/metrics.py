@@ -243,9 +243,7 @@ SHIPPED: dict[str, Metric] = {
         "max",
         "output tokens per time at the maximum rate, over the wall power of all chips",
         needs=("max_rate", "request_throughput", "throughput", "wall_power", "devices"),
-        worth=lambda values, design: (
-            values["throughput"] * _to_max_rate(values) / (values["wall_power"] * values["devices"])
-        ),
+        worth=lambda values, design: values["throughput"] * _to_max_rate(values) / (values["wall_power"] * values["devices"]),
     ),
     "capacity_per_dollar": Metric(
         "token/USD",
@@ -253,7 +251,9 @@ SHIPPED: dict[str, Metric] = {
         "output tokens at the maximum rate for one dollar: of the chips' share of their life, and of electricity",
         needs=("max_rate", "request_throughput", "capital_per_mtoken", "electricity_per_mtoken"),
         worth=lambda values, design: (
-            1e6 / (values["capital_per_mtoken"] / _to_max_rate(values) + values["electricity_per_mtoken"])
+            1e6
+            * _to_max_rate(values)
+            / (values["capital_per_mtoken"] + _to_max_rate(values) * values["electricity_per_mtoken"])
         ),
     ),
     "fleet_systems": Metric("1", "min", "systems that a demand takes, each loaded up to its maximum rate at most", "max"),

@@ -14,7 +14,7 @@ the other does not.
 # mypy: disable-error-code="no-untyped-def"
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from dse.evaluators.serving.prefill_chunks import longest_chunk
 from dse.evaluators.serving.prefill_replay import replay_prefill, scaled_load, with_pool_table
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.steady_state import solve_row
+from dse.space.array_math import Array
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -108,7 +109,7 @@ class RateStream(NamedTuple):
     share: float
     demand: float = 0.0
 
-    def count(self, rate):
+    def count(self, rate: Any) -> Any:
         """Requests of the stream at a rate, shape of `rate`."""
         needed = np.maximum(np.maximum(self.window * rate, self.settling * rate**2), self.least)
         return np.minimum(np.ceil(needed), len(self.requests))
@@ -124,10 +125,12 @@ def rate_stream(load: ServingLoad, bounds: SloBounds) -> RateStream:
     window = max(WINDOW * finite, LONG * longest_allowed_time(load, bounds))
     most = min(MOST, load.most) if load.most else MOST
     requests = load.draw(most, load.seed, 1.0)
-    return RateStream(requests, window, min(LEAST, most), RELAXATIONS * relaxation(bounds, 1.0), ttft, tpot, bounds.share, load.demand)
+    return RateStream(
+        requests, window, min(LEAST, most), RELAXATIONS * relaxation(bounds, 1.0), ttft, tpot, bounds.share, load.demand
+    )
 
 
-def fleet_of_demand(demand, max_rate):
+def fleet_of_demand(demand: float, max_rate: Array) -> tuple[Array, Array]:
     """Systems that a demand takes, and the rate of each; of shape (designs,), none where there is no maximum rate.
 
     >>> fleet_of_demand(10.0, np.array([4.0, 5.0, 0.0]))
@@ -212,11 +215,11 @@ def search_max_rates(
 
 
 @inlined_function
-def _closed_loop_rate(
-    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, room, pools, row, record
-):
+def _closed_loop_rate(linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, room, pools, row, record):
     """Rate that is served where some requests always wait, as of `closed_loop.saturated_rate`. [1/s]"""
-    held = max(first[row].batch * first[row].instances * first[row].stages, last[row].batch * last[row].instances * last[row].stages)
+    held = max(
+        first[row].batch * first[row].instances * first[row].stages, last[row].batch * last[row].instances * last[row].stages
+    )
     many = min(len(load.arrival), int(max(CLOSED, ROUNDS * held)))
     rate = 0.0
     for turn in range(2 if max(first[row].stages, last[row].stages) > 1 else 1):
@@ -256,13 +259,30 @@ def _replayed(
 
 @inlined_function
 def _attained(
-    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, room, pools, row, rate, count, record
+    linear,
+    tables,
+    apart,
+    first,
+    last,
+    shares,
+    nearest,
+    load,
+    steady,
+    sends,
+    sent,
+    bounds,
+    room,
+    pools,
+    row,
+    rate,
+    count,
+    record,
 ):
     """Share of a stream's requests at a rate that keep the bounds, and how many miss TTFT and TPOT, without the first ones."""
     ttft, tpot = bounds[0], bounds[1]
     part = _replayed(
-        linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, room, pools, row, rate, 1.0 / rate, count,
-        record,
+        linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, room, pools, row, rate, 1.0 / rate,
+        count, record,
     )  # fmt: skip
     kept = late = slow = 0
     begin = int(WARM * count)

@@ -11,7 +11,6 @@ from dse.evaluators.serving.closed_loop import CLEAR_LOAD, saturated_rate
 from dse.evaluators.serving.pool_balance import BALANCE
 from dse.evaluators.serving.simulator import Deployment
 from dse.evaluators.serving.simulator_state import make_records
-from dse.evaluators.serving.steady_state_max_rate import LONE, MAX_RATE_RECORD, RateStream, fleet_of_demand, search_max_rates
 from dse.evaluators.serving.steady_state import (
     RANKED,
     REPLAYED_FIELDS,
@@ -22,6 +21,7 @@ from dse.evaluators.serving.steady_state import (
     solve_pools,
     transfer_constants,
 )
+from dse.evaluators.serving.steady_state_max_rate import LONE, MAX_RATE_RECORD, RateStream, fleet_of_demand, search_max_rates
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests

@@ -181,7 +181,7 @@ class PipelineServing(ServingLayout):
         values = served.run_metrics(run, load, *made) | {
             "iteration_time_error": served.table_errors_by_design([tables])[0].mean
         }
-        values |= {"max_rate": run.rate} if load.largest else {}
+        values |= served.max_rate_metrics(load, run.rate)
         load = served.of_run(load, run)
         counts = run.state.work
         read = counts["positions"].sum() + counts["past"].sum()

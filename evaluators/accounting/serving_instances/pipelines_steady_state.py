@@ -108,10 +108,13 @@ def steady_state_metrics(design: Design, load: ServingLoad) -> dict[str, Any]:
 
 
 def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> PipelineSteadyState:
-    """Steady state of a load on designs with pipelines."""
+    """Steady state of a load on designs with pipelines.
+
+    At the maximum rate, links between separate pools carry what the pools make at most.
+    """
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
-    between = kv_transfer_cost(design, load, fleet, paces, READER)
+    between = kv_transfer_cost(design, steady.with_busiest_links(load), fleet, paces, READER)
     prices = [_pool_tables(load, pool, between, place) for place, pool in enumerate(fleet)]
     each = np.arange(max(design_count(design), 1))
     kinds = make_deployments(design, load, fleet, [price for price, _ in prices], paces, between)

@@ -28,7 +28,7 @@ from dse.evaluators.serving.run_statistics import SloTargets, run_statistics
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.serving.slo_bounds import MIN_RATE_FACTOR, latency_percentiles, make_slo_bounds
-from dse.evaluators.serving.steady_state_max_rate import UNLOADED_FIELDS
+from dse.evaluators.serving.steady_state_max_rate import UNLOADED_FIELDS, fleet_of_demand
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.tuning.per_design import select_rows as select_rows
@@ -247,7 +247,11 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
     keep_max_rate(load, rate)
     if rate.served is None or not 0 < rate.rate < inf:
         return None
-    run = at(rate.served.requests).serve(rate.served.requests, log=log) if log else rate.served
+    requests = rate.served.requests
+    if load.demand:
+        _, (each,) = fleet_of_demand(load.demand, np.array([rate.rate]))
+        requests = load.draw(rate.count, rate.seed, float(each)) if load.draw else load.requests_at(float(each))
+    run = at(requests).serve(requests, log=log) if log or load.demand else rate.served
     return replace(run, rate=rate.rate)
 
 
@@ -264,6 +268,14 @@ def keep_max_rate(load: ServingLoad, rate: MaxRate) -> None:
 def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:
     """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
     return _SEARCHED.get(load, {}).get(rate)
+
+
+def max_rate_metrics(load: ServingLoad, rate: float) -> dict[str, float]:
+    """Metrics of a load whose maximum rate was found: the rate, and the systems that its demand takes. [1/s]"""
+    if not load.largest:
+        return {}
+    systems = {"fleet_systems": float(fleet_of_demand(load.demand, np.array([rate]))[0][0])} if load.demand else {}
+    return {"max_rate": rate} | systems
 
 
 def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:

@@ -73,7 +73,7 @@ def simulated_metrics(
     load: ServingLoad,
     fidelity: str,
     run: Callable[[Design], tuple[ServingRun | None, list[CheckedTable]]],
-    alone: Callable[[Design], tuple[float, float]],
+    unloaded: Callable[[Design], tuple[float, float]],
 ) -> dict[str, Any]:
     """Simulated metrics of designs that keep all limits; numbers, or of shape (designs,).
 
@@ -81,7 +81,7 @@ def simulated_metrics(
         costs, design, load, fidelity: costs of instances, designs, load, and fidelity of iteration times.
         run: plays one of them, with its tables of prices; no run where no rate keeps a load's bounds, which is looked for by
             one design at a time.
-        alone: TTFT and TPOT of requests that never meet, of such a design. [s]
+        unloaded: TTFT and TPOT of requests that never meet, of such a design. [s]
     """
     size = design_count(design)
     runs = dict[int, SimulatedRun]()
@@ -89,7 +89,7 @@ def simulated_metrics(
         design_alone = select_rows(design, np.array([row])) if size else design
         served_, tables = run(design_alone)
         if served_ is None:
-            return served.unkept_rate(alone(design))
+            return served.unkept_rate(unloaded(design))
         load = served.of_run(load, served_)
         runs[row] = _ran(costs, design_alone, load, served_, tables)
     rans = [runs[row] for row in range(max(size, 1))]
@@ -135,7 +135,7 @@ def _ran(costs: InstanceCosts, design: Design, load: ServingLoad, run: ServingRu
     die, system = costs.die_and_system_area(design)
     worth = served.run_metrics(run, load, die, system) | {"devices": float(costs.device_count(design))}
     worth |= served.kv_pool_metrics(run.pools[-1], load)
-    worth |= {"max_rate": run.rate} if load.largest else {}
+    worth |= served.max_rate_metrics(load, run.rate)
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
     hosted = served.host_bytes(run, costs.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)

@@ -217,6 +217,11 @@ def max_rate_stream(load: ServingLoad) -> RateStream | None:
     return _STREAMS[load]
 
 
+def with_busiest_links(load: ServingLoad) -> ServingLoad:
+    """A load of unknown rate with its requests at once, by which no link is less busy than at the maximum rate."""
+    return replace(load, requests=load.requests.at_once()) if load.largest else load
+
+
 def keep_found_rate(load: ServingLoad, solver: SteadyStateSolver) -> None:
     """Keep the maximum rate of the only design of a solver, for later explanations."""
     if solver.max_rates is not None and len(solver.max_rates) == 1:
