@@ -5,7 +5,7 @@ leaves, and its place stays empty until the batch ends. A serving load is a stre
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -531,6 +531,21 @@ class ServingLoad:
             return self.requests.as_closed_loop(max(1, ceil(rate - 1e-9)))
         return self.requests.scale_times(rate / self.rate)
 
+    def other_stream(self, number: int) -> "ServingLoad | None":
+        """The same load with another stream of as many requests; stream 0 is the load itself, None if there is no other.
+
+        Arrival times of a process are drawn with another seed. Lengths of a file, and times of a trace, are resampled in
+        blocks. Sessions that begin at once cannot be drawn again.
+        """
+        if number == 0:
+            return self
+        requests, seed = self.requests, self.seed + number
+        drawn = self.draw(len(requests), seed, float(requests.users or self.rate)) if self.draw is not None else None
+        if len(requests.before):
+            return None if drawn is None else replace(self, requests=drawn, seed=seed)
+        stream = requests.resample_blocks(len(requests), seed)
+        return replace(self, requests=stream if drawn is None else replace(stream, arrival=drawn.arrival), seed=seed)
+
     @property
     def longest(self) -> int:
         """Prompt and output tokens of the longest request. [token]"""
@@ -574,6 +589,18 @@ class Workload:
     name: str
     cases: tuple[WorkloadCase, ...]
     decode_context: str = "mean"
+
+
+def is_fixed_rate(case: WorkloadCase) -> bool:
+    """Whether a case is a serving load at a rate, or with a number of users, that is the same for all designs."""
+    return isinstance(case, ServingLoad) and not case.largest and bool(case.requests.users or np.isfinite(case.rate))
+
+
+def workload_of_stream(workload: Workload, number: int) -> Workload | None:
+    """A workload of serving loads with other streams of requests, of the same number in each case; None if there are none."""
+    loads = [case.other_stream(number) if isinstance(case, ServingLoad) and not case.largest else None for case in workload.cases]
+    cases = tuple(load for load in loads if load is not None)
+    return replace(workload, cases=cases) if len(cases) == len(loads) else None
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:
