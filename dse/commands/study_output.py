@@ -17,6 +17,7 @@ from dse.execution.rank_agreement import RankCorrelation
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
+from dse.execution.verify_streams import describe_verdict
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.sample_noise import KEPT, OFFERED_LOAD, FrontSample, fixed_rate_text
 from dse.report.caveats import describe_stacks
@@ -161,6 +162,10 @@ def print_verification(study: Study, verification: Verification) -> None:
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {verification.high} and {fall:,} fall off; "
             f"{come:,} enter it"
         )
+    if verdict_text := verification.verdict_text:
+        console.print(escape(verdict_text))
+    for verdict in verification.broken_verdicts[:MAX_ROWS]:
+        console.print(f"  {_design_id(verification, verdict.row)} {escape(describe_verdict(verdict))}")
     _ranks_table(console, study, verification)
     shown = verification.shown_places(MAX_ROWS)
     if not shown:

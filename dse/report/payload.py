@@ -22,6 +22,7 @@ from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, 
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
+from dse.execution.verify_streams import describe_verdict
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.explanations.sample_noise import FrontSample
 from dse.report import front_explanations as why
@@ -400,6 +401,10 @@ def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> di
             }
             for lead in verification.decisions
         ],
+        "streams": {
+            "text": verification.verdict_text,
+            "broken": [[rows[one.row], describe_verdict(one)] for one in verification.broken_verdicts],
+        },
         "shared": list(verification.shared),
         "own": list(verification.own),
     }
