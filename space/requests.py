@@ -180,10 +180,11 @@ class Requests:
         return sample._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
     def resample_blocks(self, count: int, seed: int) -> "Requests":
-        """Another stream of requests: blocks of consecutive ones drawn with replacement, each request with the gap before it.
+        """Another stream of requests, of blocks of consecutive ones that are drawn with replacement.
 
-        The block bootstrap on a circle [politis1992], with blocks of the square root of the requests: bursts that are
-        shorter keep their form. Prompts that repeat a row have prefixes of their own, as another user's would.
+        Each request has the gap before it. The block bootstrap on a circle [politis1992], with blocks of the square root of
+        the requests: bursts that are shorter keep their form. Copies of a request have prefixes of their own, as those of
+        other users would.
 
         Args:
             count: requests of the new stream.

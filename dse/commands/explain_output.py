@@ -184,7 +184,7 @@ def print_front_explanation(
     remarks: Sequence[Caveat],
     sample: FrontSample,
 ) -> None:
-    """Print each front design with its time shares and best step, load and sample noise, shadow prices, and caveats."""
+    """Print each front design with time shares and best step; load, noise, shadow prices and caveats."""
     console, space = SafeConsole(WIDTH), study.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
@@ -262,8 +262,8 @@ def front_explanation_record(
     space = study.question.space
 
     def margin_records(name: str) -> list[dict[str, Any]] | None:
-        one = sample.designs.get(name)
-        return [margin.record() for margin in one.margins] if one is not None and one.is_evaluated else None
+        known = sample.designs.get(name)
+        return [margin.record() for margin in known.margins] if known is not None and known.is_evaluated else None
 
     data = {
         "study": study.name,

@@ -97,12 +97,12 @@ def _sample_cells(sample: FrontSample) -> dict[str, dict[str, str]]:
     """Columns of a front beside knobs and objectives, each with its cells by design."""
     columns = {}
     if sample.load_range is not None:
-        columns[OFFERED_LOAD] = {name: format_quantity(one.load, "1", 3) for name, one in sample.designs.items()}
+        columns[OFFERED_LOAD] = {name: format_quantity(known.load, "1", 3) for name, known in sample.designs.items()}
     if sample.noise_text:
         columns["constraints"] = {
-            name: ", ".join(f"{margin.bound.metric} {margin.verdict}" for margin in one.noisy) or KEPT
-            for name, one in sample.designs.items()
-            if one.is_evaluated
+            name: ", ".join(f"{margin.bound.metric} {margin.verdict}" for margin in known.noisy) or KEPT
+            for name, known in sample.designs.items()
+            if known.is_evaluated
         }
     return columns
 
@@ -330,7 +330,7 @@ def describe_devices(study: Study) -> list[str]:
 
 
 def describe_load(study: Study) -> str:
-    """The rate that all designs of a study have, before anything of them is known; empty string where there is none."""
+    """The rate that all designs of a study have, as text; empty string where there is none."""
     rate = fixed_rate_text(study.question.workload)
     option = "users" if " user" in rate else "rate_scale" if study.config["workload"].get("arrivals") == "trace" else "rate"
     instead = "" if option == "users" else f"; workload.{option}=max compares them at the largest rate of each"

@@ -1,4 +1,4 @@
-"""Metrics that only some workloads have, and what to write where a study asks for them of another workload."""
+"""Metrics that only some workloads have, and the refusal of studies that want them of others."""
 
 from collections.abc import Iterable
 

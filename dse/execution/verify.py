@@ -112,13 +112,13 @@ class Verification:
 
     @property
     def verdict_text(self) -> str:
-        """How many of the best keep their constraints in every stream of requests; empty string for one stream."""
+        """How many of the best keep their constraints in all streams; empty string for one stream."""
         return summarise_verdicts(self.verdicts, self.streams, self.high)
 
     @property
     def broken_verdicts(self) -> list[StreamVerdict]:
-        """Verdicts of the best designs that break a constraint in some stream, of those with a row at both fidelities."""
-        return [one for one in self.verdicts if one.kept < one.simulated and one.row in self.before.index]
+        """Verdicts of verified designs that break a constraint in some stream of requests."""
+        return [verdict for verdict in self.verdicts if verdict.kept < verdict.simulated and verdict.row in self.before.index]
 
     def shifts(self) -> "list[MetricShift]":
         """Shift of every metric that both fidelities have."""
@@ -170,7 +170,7 @@ class VerifiedPart(NamedTuple):
     Attributes:
         context, workload: of the results.
         designs: keys and values.
-        label: before what is said of them.
+        label: after what is said of them.
     """
 
     context: ResultContext
@@ -207,11 +207,11 @@ def run_verification(
     high, streams = study.compared_fidelities[1], other_streams(study)
     parts = [VerifiedPart(study.context_at(fidelity), workload, every) for fidelity in _played_fidelities(study)]
     parts += [
-        VerifiedPart(stream_context(stream, high), stream, best, f"stream {number} of {len(streams) + 1}: ")
+        VerifiedPart(stream_context(stream, high), stream, best, f" (stream {number} of {len(streams) + 1})")
         for number, stream in enumerate(streams, 2)
     ]
     for part in parts:
-        _evaluate_left(study, store, base, part, progress, lambda text, of=part.label: say(f"{of}{text}"), elapsed)
+        _evaluate_left(study, store, base, part, progress, lambda text, label=part.label: say(f"{text}{label}"), elapsed)
     return _compare_fidelities(study, store, frame, wanted, off)
 
 
@@ -233,7 +233,8 @@ def _evaluate_left(
     evaluate = make_evaluator(part.workload, fidelity)
     # to play an example in every process may take longer than all it warms
     crew = make_workers(study.crew, evaluate, window=study.search["window"], designs=len(left), example=[], say=say)
-    each, played = seconds_per_design(known.values()), list[DesignResult]()
+    each = seconds_per_design((known or store.results(study.context_at(fidelity))).values())
+    played = list[DesignResult]()
     # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
     begin = len(left) if each else min(_at_once(study), len(left))
     say(

@@ -108,7 +108,9 @@ def summarise_verdicts(verdicts: Sequence[StreamVerdict], streams: int, fidelity
     whole = [verdict for verdict in verdicts if verdict.simulated == streams]
     kept = sum(verdict.kept == streams for verdict in whole)
     verb = "keeps its" if kept == 1 else "keep their"
-    text = f"{kept:,} of {count_text(len(whole), 'design')} {verb} constraints in all {streams} streams of requests at {fidelity}"
+    text = (
+        f"{kept:,} of {count_text(len(whole), 'design')} {verb} constraints in all {streams} streams of requests at {fidelity}"
+    )
     left = len(verdicts) - len(whole)
     return text + (f"; {left:,} more are not simulated with all" if left else "")
 

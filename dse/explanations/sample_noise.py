@@ -1,15 +1,15 @@
-"""Margins of designs to constraints, against the noise of the requests that served loads are sampled by.
+"""Margins of designs to constraints, against the noise of a sample of requests.
 
 A served load is a stream of some hundred requests: another stream of as many gives other percentiles and another
 attainment. Requests that queue together are correlated, so the standard error is not that of independent requests: it is
-the standard deviation over whole streams (`space.workload.workload_of_stream`), each served from its start. It does not
-tell how far a model is from measured machines; error bands do.
+found from whole streams (`space.workload.workload_of_stream`), each served from its start. A short stream ends before its
+queues have grown, so that it is compared with a longer one as well. Model errors are not in it; error bands are beside it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, log, nan, sqrt
+from math import hypot, inf, isfinite, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ STREAMS = 8
 STUDENT = 2.365
 """95 % of Student's t of `STREAMS` - 1 degrees of freedom lies within plus and minus this."""
 
+LONG, MAX_LONG = 8, 4096
+"""Times as many requests as the study's that the longer stream has; and requests at most, within one method of the steady
+state."""
+
 CONFIDENCE = "95 %"
 
 OFFERED_LOAD = "offered_load"
@@ -40,14 +44,11 @@ OFFERED_LOAD = "offered_load"
 REQUEST_SHARES = ("slo_attainment",)
 """Metrics that are shares of the requests."""
 
-REQUEST_PERCENTILES = ("ttft", "latency")
-"""Metrics whose percentiles are over requests, one value each."""
-
 BUDGET_S = 20.0
 """What the streams of a front may take."""
 
-FIRST_BATCH, GROWTH = 32, 4
-"""Designs that are evaluated together first, and times as many next."""
+FIRST_BATCH, GROWTH = 8, 4
+"""Designs that are evaluated together first, whatever that takes in the steady state, and times as many next."""
 
 KEPT, WITHIN_NOISE, BROKEN = "kept", "within noise", "broken"
 
@@ -57,12 +58,12 @@ MAX_NAMED = 6
 
 @dataclass(frozen=True, slots=True)
 class BoundMargin:
-    """Margin of one design to one constraint, and whether its requests suffice to tell on which side it is.
+    """Margin of one design to one constraint, with the standard error of its metric.
 
     Attributes:
         bound: the constraint.
         value: of its metric, in SI.
-        error: standard error of the value, in SI; infinite where the requests are too few for any, NaN where unknown.
+        error: standard error of the value, in SI; NaN where unknown.
     """
 
     bound: MetricConstraint
@@ -71,7 +72,7 @@ class BoundMargin:
 
     @property
     def sigmas(self) -> float:
-        """Standard errors by which the constraint is kept; below 0 where it is broken, NaN where the error is unknown. [1]
+        """Standard errors by which the constraint is kept; below 0 where broken, NaN if unknown. [1]
 
         >>> BoundMargin(MetricConstraint("tbt_p99", "<=", 0.22), 0.20, 0.01).sigmas
         2.0
@@ -83,7 +84,9 @@ class BoundMargin:
 
     @property
     def verdict(self) -> str:
-        """Verdict "kept", "within noise" or "broken", with 95 % confidence; by the value alone where the error is unknown.
+        """Verdict with 95 % confidence: "kept", "within noise" or "broken".
+
+        By the value alone where the error is unknown.
 
         >>> margins = [BoundMargin(MetricConstraint("tbt_p99", "<=", 0.22), value, 0.01) for value in (0.15, 0.21, 0.28)]
         >>> [margin.verdict for margin in margins]
@@ -99,15 +102,10 @@ class BoundMargin:
 
         >>> BoundMargin(MetricConstraint("tbt_p99", "<=", 0.22), 0.219, 0.006).text()
         'tbt_p99 219 ms (+-14.2 ms; bound 220 ms: within noise)'
-        >>> BoundMargin(MetricConstraint("ttft_p99", "<=", 4.0), 3.0, inf).text()
-        'ttft_p99 3 s (requests too few for a 99th percentile; bound 4 s: within noise)'
         """
         unit = METRICS[self.bound.metric].unit
-        half = f"+-{format_quantity(STUDENT * self.error, unit, 3)}"
-        if self.error == inf:
-            half = f"requests too few for a {self.bound.metric.rpartition('_p')[2]}th percentile"
         value, bound = format_quantity(self.value, unit), format_quantity(self.bound.value, unit)
-        known = f"{half}; " if self.error == self.error else ""
+        known = f"+-{format_quantity(STUDENT * self.error, unit, 3)}; " if self.error == self.error else ""
         return f"{self.bound.metric} {value} ({known}bound {bound}: {self.verdict})"
 
     def record(self) -> dict[str, Any]:
@@ -169,7 +167,7 @@ class FrontSample:
 
     @property
     def load_text(self) -> str:
-        """The load that all designs have, and how much of what they can serve that uses; empty string without one."""
+        """The rate of all designs and the range of offered loads, as text; empty string without a rate."""
         if not self.rate:
             return ""
         loads = self.load_range
@@ -185,12 +183,12 @@ class FrontSample:
         evaluated = sum(sample.is_evaluated for sample in self.designs.values())
         if not self.requests or not evaluated:
             return ""
-        of = f"{len(self.noisy):,} of {count_text(evaluated, 'design')} of the front"
+        share = f"{len(self.noisy):,} of {count_text(evaluated, 'design')} of the front"
         verb = "is" if len(self.noisy) == 1 else "are"
         left = len(self.designs) - evaluated
         more = f"; {left:,} more were not looked at, for lack of time" if left else ""
-        how = f"{CONFIDENCE}, {STREAMS} streams of {self.requests:,} requests"
-        return f"{of} {verb} within noise of a constraint ({how}){more}"
+        how = f"{CONFIDENCE}, {STREAMS} streams of {self.requests:,} requests and one of {long_count(self.requests):,}"
+        return f"{share} {verb} within noise of a constraint ({how}){more}"
 
     def noise_lines(self) -> list[str]:
         """Designs within noise with their margins, one line each, and how to play them with more streams."""
@@ -211,7 +209,7 @@ class FrontSample:
 
 
 def fixed_rate_text(workload: Workload) -> str:
-    """The load that all designs have; empty string for batches, simultaneous arrivals and the maximum rate."""
+    """The rate that all designs have, as text; empty string without a fixed rate."""
     loads = [case for case in workload.cases if isinstance(case, ServingLoad) and is_fixed_rate(case)]
     if not loads or len(loads) < len(workload.cases):
         return ""
@@ -224,48 +222,55 @@ def fixed_rate_text(workload: Workload) -> str:
     return f"at {several} {unit if rates == [1] else plural} on one system each"
 
 
+def long_count(requests: int) -> int:
+    """Requests of the longer stream.
+
+    >>> long_count(150), long_count(3000), long_count(10_000)
+    (1200, 4096, 10000)
+    """
+    return max(min(LONG * requests, MAX_LONG), requests)
+
+
 def is_sampled(workload: Workload) -> bool:
     """Whether a workload is streams of requests, at a rate that is not searched."""
     return all(isinstance(case, ServingLoad) and not case.largest for case in workload.cases)
 
 
 def list_streams(workload: Workload) -> list[Workload]:
-    """Other streams of a workload's requests, `STREAMS` - 1 of them; empty for batches and replays of sessions."""
-    if not is_sampled(workload):
-        return []
+    """Other streams of a workload's requests, the last one longer; empty if there are none."""
     streams = [workload_of_stream(workload, number) for number in range(1, STREAMS)]
+    streams.append(workload_of_stream(workload, STREAMS, LONG, MAX_LONG))
     return [stream for stream in streams if stream is not None]
 
 
-def standard_error(metric: str, values: Array, requests: int) -> float:
-    """Standard error of a metric from its values over streams; NaN if one is missing, infinite for too few requests.
+def standard_error(metric: str, values: Array, requests: int, long: float = nan) -> float:
+    """Standard error of a metric from its values over streams; NaN if one is missing.
 
-    A share of n requests has at least the error of n independent ones, sqrt(p (1 - p) / n) with p = (k + 1) / (n + 2)
-    [agresti1998]: streams that all keep their bounds do not prove that all others do. A percentile q of n requests
-    has no upper end where 0.95 of streams may miss it altogether, n < log(0.05) / log(q).
+    The standard deviation s over streams, and their bias b against a longer stream, which also has the queues that
+    short ones end before: sqrt(s^2 + b^2). A share of n requests has at least the error of n independent ones,
+    sqrt(p (1 - p) / n) with p = (k + 1) / (n + 2): streams that all keep a bound do not prove that others do.
 
     Args:
         metric: by name.
         values: of each stream, the first of the study's own; in SI, shape (streams,).
         requests: of a stream.
+        long: value of the longer stream; NaN for none.
 
     >>> round(standard_error("tpot", np.array([1.0, 2.0, 3.0]), 100), 6)
     1.0
+    >>> round(standard_error("tpot", np.array([1.0, 2.0, 3.0]), 100, long=4.0), 6)
+    2.236068
     >>> round(standard_error("slo_attainment", np.array([1.0, 1.0, 1.0]), 98), 6)
     0.01005
-    >>> standard_error("ttft_p99", np.array([1.0, 2.0, 3.0]), 298), standard_error("ttft_p90", np.array([1.0, 2.0]), 298) > 0
-    (inf, True)
     """
     if not np.isfinite(values).all() or len(values) < 2:
         return nan
-    name, _, percentile = metric.rpartition("_p")
-    if name in REQUEST_PERCENTILES and requests < log(0.05) / log(float(percentile) / 100):
-        return inf
     least = 0.0
     if metric in REQUEST_SHARES:
         share = (float(values[0]) * requests + 1) / (requests + 2)
         least = sqrt(share * (1 - share) / requests)
-    return max(float(values.std(ddof=1)), least)
+    bias = float(values.mean()) - long if isfinite(long) else 0.0
+    return max(hypot(float(values.std(ddof=1)), bias), least)
 
 
 SampleRecord = dict[str, Any]
@@ -296,23 +301,22 @@ def sample_front(
     rows = ordered[ordered["front"]].to_dict("records")
     points = [knob_values(study, row) for row in rows]
     keys, designs = [space.key_at(point) for point in points], [space.design_at(point) for point in points]
-    records = [find(key) for key in keys]
-    left = [place for place, record in enumerate(records) if record is None]
+    known = {key: record for key in keys if (record := find(key)) is not None}
+    left = [place for place, key in enumerate(keys) if key not in known]
     fresh = _sample_records(study, streams, [designs[place] for place in left], [rows[place] for place in left], seconds)
-    for place, record in zip(left, fresh, strict=True):
-        records[place] = record
-    for key, record in zip(keys, records, strict=True):
-        if record is not None and (record["errors"] is not None or not streams):
+    records = known | {keys[place]: record for place, record in zip(left, fresh, strict=True)}
+    for key, record in records.items():
+        if record["errors"] is not None or not streams:
             keep(key, record)
-    samples = {str(row[DESIGN]): _design_sample(study, row, record) for row, record in zip(rows, records, strict=True)}
+    samples = {str(row[DESIGN]): _design_sample(study, row, records[key]) for row, key in zip(rows, keys, strict=True)}
     requests = min((len(case.requests) for case in workload.cases if isinstance(case, ServingLoad)), default=0)
     return FrontSample(rate, requests if streams else 0, samples)
 
 
-def _design_sample(study: Study, row: Mapping[Any, Any], record: SampleRecord | None) -> DesignSample:
-    load, errors = (record["load"], record["errors"]) if record else (None, None)
+def _design_sample(study: Study, row: Mapping[Any, Any], record: SampleRecord) -> DesignSample:
+    load, errors = record["load"], record["errors"]
     margins = [
-        BoundMargin(bound, float(row[bound.metric]), inf if error == "few" else nan if error is None else float(error))
+        BoundMargin(bound, float(row[bound.metric]), nan if error is None else float(error))
         for bound in study.bounds
         if row[bound.metric] == row[bound.metric]
         for error in [(errors or {}).get(bound.metric)]
@@ -331,20 +335,22 @@ def _sample_records(
     distance = [min((abs(float(bound.excess(row[bound.metric]))) for bound in study.bounds), default=inf) for row in rows]
     order = np.argsort(distance, kind="stable").tolist()
     goal = replace(study_goal(study), metrics=tuple(names))
-    size, start = 1 if designs and is_evaluated_alone(designs[0], goal) else FIRST_BATCH, 0
-    growth = 1 if size == 1 else GROWTH
+    alone = bool(designs) and is_evaluated_alone(designs[0], goal)
+    size, growth, start = 1 if alone else FIRST_BATCH, 1 if alone else GROWTH, 0
     requests = min((len(case.requests) for case in study.question.workload.cases if isinstance(case, ServingLoad)), default=0)
-    while streams and start < len(order) and time.monotonic() < end:
+    while streams and seconds > 0 and start < len(order) and (time.monotonic() < end or (not start and not alone)):
         places = order[start : start + size]
-        values = _stream_values(streams, [designs[place] for place in places], goal, names, end)
+        last = inf if not start and not alone else end
+        values = _stream_values(streams, [designs[place] for place in places], goal, names, last)
         if values is None:
             break
+        longer = values[-1]
         for column, place in enumerate(places):
             own = np.array([float(rows[place][name]) for name in names])
-            every = np.vstack([own, values[:, column]])
-            errors = [standard_error(name, every[:, at], requests) for at, name in enumerate(names)]
-            texts = {name: "few" if error == inf else _finite(error) for name, error in zip(names, errors, strict=True)}
-            records[place]["errors"] = texts
+            every = np.vstack([own, values[:-1, column]])
+            records[place]["errors"] = {
+                name: _finite(standard_error(name, every[:, at], requests, longer[column, at])) for at, name in enumerate(names)
+            }
         start, size = start + size, size * growth
     return records
 

@@ -82,7 +82,7 @@ def explanation_key(key: str, by: str) -> list[tuple[str, Any]]:
 
 
 def sample_key(key: str, by: str, metrics: Sequence[str], streams: int) -> list[tuple[str, Any]]:
-    """Key of what streams of requests say of a design: its content key, fidelity, constrained metrics and streams."""
+    """Key of a design's sample noise: its content key, fidelity, constrained metrics and streams."""
     return [("sample", key), ("by", by), ("metrics", ",".join(metrics)), ("streams", streams)]
 
 

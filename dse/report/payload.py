@@ -162,9 +162,9 @@ def _study_record(
 def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, Any]:
     """Load and noise of a front, and by row of the page the margins of its designs to each constraint."""
     margins = {
-        str(start + row): [margin.record() | {"bound": study.bounds.index(margin.bound)} for margin in one.margins]
-        for row, one in enumerate(sample.designs.values())
-        if one.is_evaluated
+        str(start + row): [margin.record() | {"bound": study.bounds.index(margin.bound)} for margin in known.margins]
+        for row, known in enumerate(sample.designs.values())
+        if known.is_evaluated
     }
     return sample.record() | {"margins": margins}
 
@@ -403,7 +403,7 @@ def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> di
         ],
         "streams": {
             "text": verification.verdict_text,
-            "broken": [[rows[one.row], describe_verdict(one)] for one in verification.broken_verdicts],
+            "broken": [[rows[verdict.row], describe_verdict(verdict)] for verdict in verification.broken_verdicts],
         },
         "shared": list(verification.shared),
         "own": list(verification.own),

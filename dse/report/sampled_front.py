@@ -36,7 +36,7 @@ def with_offered_load(frame: pd.DataFrame, sample: FrontSample) -> pd.DataFrame:
         frame: designs of a study.
         sample: load of its front.
     """
-    loads = {design: one.load for design, one in sample.designs.items() if one.load == one.load}
+    loads = {design: known.load for design, known in sample.designs.items() if known.load == known.load}
     if not loads:
         return frame
     new = frame[DESIGN].map(loads)
