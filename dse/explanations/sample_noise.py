@@ -74,7 +74,7 @@ class BoundMargin:
     def sigmas(self) -> float:
         """Standard errors by which the constraint is kept; below 0 where broken, NaN if unknown. [1]
 
-        >>> BoundMargin(MetricConstraint("tbt_p99", "<=", 0.22), 0.20, 0.01).sigmas
+        >>> round(BoundMargin(MetricConstraint("tbt_p99", "<=", 0.22), 0.20, 0.01).sigmas, 6)
         2.0
         """
         left = self.bound.value - self.value if self.bound.relation == "<=" else self.value - self.bound.value
@@ -261,7 +261,7 @@ def standard_error(metric: str, values: Array, requests: int, long: float = nan)
     >>> round(standard_error("tpot", np.array([1.0, 2.0, 3.0]), 100, long=4.0), 6)
     2.236068
     >>> round(standard_error("slo_attainment", np.array([1.0, 1.0, 1.0]), 98), 6)
-    0.01005
+    0.010051
     """
     if not np.isfinite(values).all() or len(values) < 2:
         return nan

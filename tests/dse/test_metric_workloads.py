@@ -34,8 +34,8 @@ def test_metrics_are_in_the_results_of_their_workload_only(golden: dict[str, set
     assert SERVED_METRICS & (batches | others) == set()
     assert SERVED_METRICS - served == {"prefix_host_hit_rate"}  # of no golden design
     assert served & BATCH_METRICS == set()
-    assert BATCH_METRICS <= batches
-    assert SERVED_METRICS | BATCH_METRICS | MAX_RATE_METRICS <= {*METRICS.names()}
+    assert batches >= BATCH_METRICS
+    assert {*METRICS.names()} >= SERVED_METRICS | BATCH_METRICS | MAX_RATE_METRICS
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_a_metric_of_another_workload_is_refused(tmp_path: Path, study: tuple[st
 
 def test_a_metric_that_is_computed_from_such_a_one_is_refused(tmp_path: Path) -> None:
     words = ("+metrics.rate_per_watt='max_rate / power'", "+objectives.rate_per_watt=max")
-    with pytest.raises(DesignError, match=r"objectives\.rate_per_watt: is computed from max_rate, which needs the maximum rate"):
+    with pytest.raises(
+        DesignError, match=r"objectives\.rate_per_watt: is computed from max_rate, which needs the maximum rate"
+    ):
         find_study(SERVED[0], *SERVED[1:], *words, f"run_dir={tmp_path}")
 
 
