@@ -191,6 +191,42 @@ class Requests:
         sample = replace(self, before=_none(), think=np.zeros(0), turns=_none(), users=0)
         return sample._rows(np.random.default_rng(seed).integers(len(self), size=count), np.full(count, np.nan))
 
+    def resample_blocks(self, count: int, seed: int) -> "Requests":
+        """Another stream of requests, of blocks of consecutive ones that are drawn with replacement.
+
+        Each request has the gap before it. The block bootstrap on a circle [politis1992], with blocks of the square root of
+        the requests: bursts that are shorter keep their form. Copies of a request have prefixes of their own, as those of
+        other users would.
+
+        Args:
+            count: requests of the new stream.
+            seed: of the generator.
+
+        Raises:
+            DesignError: the requests are turns of sessions, which wait for each other.
+
+        >>> trace = make_requests([(1, 1), (2, 1), (3, 1), (4, 1)], [0.0, 1.0, 1.5, 6.0])
+        >>> other = trace.resample_blocks(6, seed=1)
+        >>> other.prompt.tolist(), other.arrival.tolist()
+        ([2, 3, 3, 4, 4, 1], [0.0, 0.5, 1.0, 5.5, 10.0, 12.0])
+        """
+        if len(self.before):
+            raise DesignError("requests: turns of sessions cannot be resampled; draw other sessions")
+        size = len(self)
+        block = max(1, round(size**0.5))
+        starts = np.random.default_rng(seed).integers(size, size=-(-count // block))
+        rows = ((starts[:, None] + np.arange(block)).ravel() % size)[:count]
+        between = np.diff(self.arrival)
+        gaps = np.concatenate([[between.mean() if len(between) else 0.0], between])[rows]
+        stream = self._rows(rows, np.concatenate([[0.0], np.cumsum(gaps[1:])]))
+        if not len(self.starts):
+            return stream
+        order = np.argsort(rows, kind="stable")
+        copies = np.empty(count, np.int64)
+        copies[order] = np.arange(count) - np.searchsorted(rows[order], rows[order])
+        apart = stream.hashes.astype(np.int64) * (int(copies.max()) + 1) + np.repeat(copies, np.diff(stream.starts))
+        return replace(stream, hashes=np.unique(apart, return_inverse=True)[1].astype(np.int32))
+
     def clip_lengths(self, total: int) -> "Requests":
         """Requests cut to at most `total` tokens; prompts are shortened first, down to one token. [token]
 

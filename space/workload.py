@@ -5,7 +5,7 @@ leaves, and its place stays empty until the batch ends. A serving load is a stre
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -533,6 +533,28 @@ class ServingLoad:
             return self.requests.as_closed_loop(max(1, ceil(rate - 1e-9)))
         return self.requests.scale_times(rate / self.rate)
 
+    def other_stream(self, number: int, count: int = 0) -> "ServingLoad | None":
+        """The same load with another stream of requests, or itself for stream 0; None if there is none.
+
+        Arrival times of a process are drawn with another seed. Lengths of a file, and times of a trace, are resampled in
+        blocks. Sessions that begin at once cannot be drawn again.
+
+        Args:
+            number: of the stream.
+            count: requests of it; 0 for as many.
+        """
+        if number == 0 and not count:
+            return self
+        requests, seed, count = self.requests, self.seed + number, count or len(self.requests)
+        drawn = self.draw(count, seed, float(requests.users or self.rate)) if self.draw is not None else None
+        if len(requests.before):
+            return None if drawn is None else replace(self, requests=drawn, seed=seed)
+        stream = requests.resample_blocks(count, seed)
+        if drawn is not None:  # a file may have fewer requests than are drawn
+            times = drawn if len(drawn) == count else drawn.resample_blocks(count, seed)
+            stream = replace(stream, arrival=times.arrival)
+        return replace(self, requests=stream, seed=seed)
+
     @property
     def longest(self) -> int:
         """Prompt and output tokens of the longest request. [token]"""
@@ -578,6 +600,30 @@ class Workload:
     name: str
     cases: tuple[WorkloadCase, ...]
     decode_context: str = "mean"
+
+
+def is_fixed_rate(case: WorkloadCase) -> bool:
+    """Whether a case is a serving load with one rate, or number of users, for all designs."""
+    return isinstance(case, ServingLoad) and not case.largest and bool(case.requests.users or np.isfinite(case.requests.rate))
+
+
+def workload_of_stream(workload: Workload, number: int, times: float = 1.0, most: int = 0) -> Workload | None:
+    """A workload of serving loads with other streams of requests; None if there are none.
+
+    Args:
+        workload: at rates that are not searched.
+        number: of the stream of each case.
+        times: as many requests as the load has; 1 for as many.
+        most: requests of a longer stream; 0 for no bound.
+    """
+    loads = []
+    for case in workload.cases:
+        if not isinstance(case, ServingLoad) or case.largest:
+            return None
+        count = round(times * len(case.requests))
+        loads.append(case.other_stream(number, max(min(count, most or count), len(case.requests)) if times > 1 else 0))
+    cases = tuple(load for load in loads if load is not None)
+    return replace(workload, cases=cases) if len(cases) == len(loads) else None
 
 
 def cases_by_model(workload: Workload) -> dict[Model, tuple[tuple[int, BatchCase], ...]]:

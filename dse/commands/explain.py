@@ -49,6 +49,7 @@ from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
+from dse.report.sampled_front import cached_front_sample
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.terminal.json_text import format_json
@@ -177,8 +178,8 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct = _front_arguments(name, overrides, trust=trust)
-    return front_explanation_record(study, members, spent, prices, notes, distinct)
+    study, members, spent, prices, notes, distinct, sample = _front_arguments(name, overrides, trust=trust)
+    return front_explanation_record(study, members, spent, prices, notes, distinct, sample)
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -186,8 +187,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _ = _front_arguments(name, overrides, trust=trust)
-    print_front_explanation(study, members, spent, prices, notes)
+    study, members, spent, prices, notes, _, sample = _front_arguments(name, overrides, trust=trust)
+    print_front_explanation(study, members, spent, prices, notes, sample)
 
 
 def explain_dominance(
@@ -290,6 +291,7 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
         shadow_prices,
         notes,
         [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
+        cached_front_sample(study, frame, page),
     )
 
 

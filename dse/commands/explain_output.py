@@ -6,12 +6,14 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from dse.commands.study_output import print_sample
 from dse.config.setting_effects import no_effect_records
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
 from dse.explanations.elasticities import KnobEffect
 from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, judged_metrics, study_goal
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, format_knob_value
+from dse.explanations.sample_noise import FrontSample
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
 from dse.schemas import stamp_document
@@ -180,8 +182,9 @@ def print_front_explanation(
     shares: Mapping[str, Mapping[str, float]],
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
+    sample: FrontSample,
 ) -> None:
-    """Print each front design with its time shares and best step, shadow prices, and caveats."""
+    """Print each front design with time shares and best step; load, noise, shadow prices and caveats."""
     console, space = SafeConsole(WIDTH), study.question.space
     most = [members[round(i * (len(members) - 1) / (SHOWN - 1))] for i in range(SHOWN)] if len(members) > SHOWN else members
     more = f", {SHOWN} shown" if len(members) > SHOWN else ""
@@ -204,6 +207,7 @@ def print_front_explanation(
             cells += [format_metric(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
         table.add_row(*cells)
     console.print(table if members else f"front of {study.name}: no design meets every limit and constraint")
+    print_sample(sample)
     if prices:
         console.print(
             build_shadow_price_table(
@@ -252,9 +256,15 @@ def front_explanation_record(
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
     distinct: Sequence[str],
+    sample: FrontSample,
 ) -> dict[str, Any]:
     """The front of a study with its explanation, as JSON values."""
     space = study.question.space
+
+    def margin_records(name: str) -> list[dict[str, Any]] | None:
+        known = sample.designs.get(name)
+        return [margin.record() for margin in known.margins] if known is not None and known.is_evaluated else None
+
     data = {
         "study": study.name,
         "objectives": study.objectives,
@@ -266,12 +276,14 @@ def front_explanation_record(
                 "metrics": metrics_record(member.point),
                 "shares_of_time": dict(shares[member.name]) if member.name in shares else None,
                 "steps": None if member.changes is None else [knob_effect_record(space, step) for step in member.changes],
+                "margins": margin_records(member.name),
             }
             for rank, member in enumerate(members, 1)
         ],
         "prices_of_constraints": [shadow_price_record(space, price) for price in prices],
         "remarks": caveat_records(remarks),
         "distinct": list(distinct),
+        "sample": sample.record(),
     }
     return stamp_document("front", data)
 

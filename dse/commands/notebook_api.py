@@ -36,6 +36,7 @@ from dse.store.store import DesignResult, Store
 if TYPE_CHECKING:
     from dse.explanations.dominance import DominanceReport
     from dse.explanations.explanation import Explanation
+    from dse.explanations.sample_noise import FrontSample
     from dse.report.payload import ReportedStudy
 
 
@@ -133,6 +134,19 @@ class StoredStudy:
                 f"study {study.name!r} has no results in {study.run_dir}; run it first: dse run study={study.name}"
             )
         return ReportedStudy(study, frame, screened, self.runs(), self._stored_verification_of(frame))
+
+    def front_sample(self) -> "FrontSample | None":
+        """Offered load of the front and its margins to constraints, within sample noise or not.
+
+        None without results, and for workloads that are not streams of requests at a rate.
+        """
+        from dse.explanations.sample_noise import is_sampled
+        from dse.report.page_cache import PageCache
+        from dse.report.sampled_front import cached_front_sample
+
+        if not is_sampled(self.study.question.workload) or not len(frame := self.frame()):
+            return None
+        return cached_front_sample(self.study, frame, PageCache(self.study))
 
     def runs(self) -> list[dict[str, Any]]:
         """Runs of the study in this folder, with time, host and versions."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.study_output import describe_devices, format_case_labels, print_front, print_verification
+from dse.commands.study_output import describe_devices, describe_load, format_case_labels, print_front, print_verification
 from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
@@ -29,7 +29,9 @@ from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
 from dse.execution.workers import make_evaluator
 from dse.report.caveats import describe_stacks, find_dropped_facts
+from dse.report.page_cache import PageCache
 from dse.report.payload import ReportedStudy
+from dse.report.sampled_front import cached_front_sample
 from dse.report.study_page import write_report
 from dse.search.optuna_samplers import make_sampler
 from dse.search.samplers import allow_all, recommend_sampler
@@ -74,6 +76,8 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
     size = count_text(grid, "combination") if grid is not None else "not enumerable"
     cases = count_text(len(study.question.workload.cases), "case")
     say(f"  {count_text(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {study.fidelity}; seed {study.seed}")
+    if load := describe_load(study):
+        say(f"  load: {escape(load)}")
     for text in describe_devices(study):
         say(f"  devices: {escape(text)}")
     for text in describe_stacks(study):
@@ -112,7 +116,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
             store.end(number, "failed", {**elapsed(), "error": mask_passwords(f"{type(error).__name__}: {error}")})
         raise
     store.end(number, "done", done)
-    print_front(study, frame)
+    print_front(study, frame, cached_front_sample(study, frame, PageCache(study), seconds=0.0))
     if checked is not None:
         print_verification(study, checked)
     for knob in idle:

@@ -17,7 +17,9 @@ from dse.execution.rank_agreement import RankCorrelation
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
+from dse.execution.verify_streams import describe_verdict
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
+from dse.explanations.sample_noise import KEPT, OFFERED_LOAD, FrontSample, fixed_rate_text
 from dse.report.caveats import describe_stacks
 from dse.schemas import stamp_document
 from dse.space.design import make_ids
@@ -36,10 +38,15 @@ MAX_COLUMNS = 12
 """Knobs and objectives that fit side by side."""
 
 
-def print_front(study: Study, frame: pd.DataFrame) -> None:
+def print_front(study: Study, frame: pd.DataFrame, sample: FrontSample) -> None:
     """Print the front of a study, sorted by the first objective: one design a row or a column.
 
     If no design is feasible, print the violated limits and the smallest relaxation that admits a design.
+
+    Args:
+        study: the study.
+        frame: its designs.
+        sample: offered load of the front, and its margins to constraints.
     """
     if not frame["feasible"].any():
         _rejected_table(study, frame)
@@ -49,15 +56,17 @@ def print_front(study: Study, frame: pd.DataFrame) -> None:
     best = best.sort_values(first, ascending=direction == "min", kind="stable")
     knobs = [knob.address for knob in study.question.space.knobs if best[knob.address].notna().any()]
     knobs[1:1] = ["formats"] if "formats" in best else []
-    across = 1 + len(knobs) + len(study.objectives) <= MAX_COLUMNS
+    beside = _sample_cells(sample)
+    across = 1 + len(knobs) + len(study.objectives) + len(beside) <= MAX_COLUMNS
     most = MAX_ROWS if across else MAX_COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
-    names = ["rank", DESIGN, *knobs, *study.objectives]
+    names = ["rank", DESIGN, *knobs, *study.objectives, *beside]
     ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
         [f"{ranks[place]:,}", str(row[DESIGN])]
         + [format_knob(study, address, row[address]) for address in knobs]
         + [format_quantity(float(row[name]), METRICS[name].unit) for name in study.objectives]
+        + [texts.get(str(row[DESIGN]), "-") for texts in beside.values()]
         for place, row in picks.iterrows()
     ]
     more = f", {most} shown" if len(best) > most else ""
@@ -81,6 +90,35 @@ def print_front(study: Study, frame: pd.DataFrame) -> None:
             row = [cell[place] for cell in cells]
             table.add_row(name, *row, style="bold" if name in study.objectives else "", end_section=place == len(knobs) + 1)
     SafeConsole(160).print(table)
+    print_sample(sample)
+
+
+def _sample_cells(sample: FrontSample) -> dict[str, dict[str, str]]:
+    """Columns of a front beside knobs and objectives, each with its cells by design."""
+    columns = {}
+    if sample.load_range is not None:
+        columns[OFFERED_LOAD] = {name: format_quantity(known.load, "1", 3) for name, known in sample.designs.items()}
+    if sample.noise_text:
+        columns["constraints"] = {
+            name: ", ".join(f"{margin.bound.metric} {margin.verdict}" for margin in known.noisy) or KEPT
+            for name, known in sample.designs.items()
+            if known.is_evaluated
+        }
+    return columns
+
+
+def print_sample(sample: FrontSample, width: int = 9) -> None:
+    """Print how loaded a front is, and which of its designs are within noise of a constraint.
+
+    Args:
+        sample: of the front.
+        width: characters of the names before the lines.
+    """
+    console = SafeConsole(160)
+    rows = [("load", sample.load_text), ("noise", sample.noise_text), *(("", line) for line in sample.noise_lines())]
+    for name, text in rows:
+        if text:
+            console.print(f"{name:{width}}{escape(text)}")
 
 
 def _rejected_table(study: Study, frame: pd.DataFrame) -> None:
@@ -124,6 +162,10 @@ def print_verification(study: Study, verification: Verification) -> None:
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {verification.high} and {fall:,} fall off; "
             f"{come:,} enter it"
         )
+    if verdict_text := verification.verdict_text:
+        console.print(escape(verdict_text))
+    for verdict in verification.broken_verdicts[:MAX_ROWS]:
+        console.print(f"  {_design_id(verification, verdict.row)} {escape(describe_verdict(verdict))}")
     _ranks_table(console, study, verification)
     shown = verification.shown_places(MAX_ROWS)
     if not shown:
@@ -287,8 +329,22 @@ def describe_devices(study: Study) -> list[str]:
     return texts
 
 
-def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
-    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs."""
+def describe_load(study: Study) -> str:
+    """The rate that all designs of a study have, as text; empty string where there is none."""
+    rate = fixed_rate_text(study.question.workload)
+    option = "users" if " user" in rate else "rate_scale" if study.config["workload"].get("arrivals") == "trace" else "rate"
+    instead = "" if option == "users" else f"; workload.{option}=max compares them at the largest rate of each"
+    return f"{rate}; designs differ in how much of them that uses (offered_load){instead}" if rate else ""
+
+
+def print_study(study: Study, runs: list[dict[str, Any]], sample: FrontSample | None) -> int:
+    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs.
+
+    Args:
+        study: the study.
+        runs: of it.
+        sample: load and noise of its front; None without results.
+    """
     console = SafeConsole(140)
     console.print(f"[bold]{escape(study.name)}[/]  {escape(study.text)}")
     if study.chips:
@@ -298,6 +354,10 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
     console.print(f"constraints  {', '.join(map(str, study.bounds)) or 'none'}")
     cases = study.question.workload.cases
     console.print(f"workload     {count_text(len(cases), 'case')}, {escape(format_case_labels(study.question.workload))}")
+    if sample is not None and sample.designs:
+        print_sample(sample, width=13)
+    elif load := describe_load(study):
+        console.print(f"load         {escape(load)}")
     for text in describe_devices(study):
         console.print(f"devices      {escape(text)}")
     for text in describe_stacks(study):

@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.config import format_policy as formats
 from dse.config import multi_chip as chips
+from dse.config.metric_workloads import refuse_foreign_metrics
 from dse.config.named_points import named_points
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_value
@@ -27,14 +28,14 @@ from dse.space.limits import Infeasibility
 from dse.space.multi_chip_space import CHIP_KNOB, chips_with_address
 from dse.space.safe_text import mask_passwords_in
 from dse.space.units import format_quantity
-from dse.space.workload import Workload
+from dse.space.workload import Workload, workload_of_stream
 from dse.store.storage_folders import StorageFolder
 from dse.store.store import ResultContext
 
 SETTINGS = {
     "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
     "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
-    "verify": {"fidelity", "designs", "submesh", "off_front", "strata"},
+    "verify": {"fidelity", "designs", "submesh", "off_front", "strata", "seeds"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start_time"},
     "ray": {"address"},
     "report": {"lines", "bars", "points"},
@@ -253,6 +254,14 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             raise DesignError(f"report.{kind}: {pictures!r} is not a list of pictures")
         for picture in pictures:
             check(picture, nouns)
+    objectives, bounds = read_objectives(config["objectives"]), read_constraints(config["constraints"])
+    refuse_foreign_metrics("objectives", objectives, nouns.defined, nouns.workload)
+    refuse_foreign_metrics("constraints", (bound.metric for bound in bounds), nouns.defined, nouns.workload)
+    if verify["seeds"] > 1 and workload_of_stream(nouns.workload, 1) is None:
+        raise DesignError(
+            f"verify.seeds: {verify['seeds']}, but this workload has one stream of requests; set 1 for batches and kernels, "
+            "for sessions that begin at once, and for the maximum rate, which has several streams of its own"
+        )
     run_dir = Path(str(config["run_dir"])).resolve()
     return Study(
         str(config["name"]),
@@ -260,8 +269,8 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         nouns,
         fidelity,
         config["seed"],
-        read_objectives(config["objectives"]),
-        read_constraints(config["constraints"]),
+        objectives,
+        bounds,
         screen,
         search,
         verify,
@@ -463,7 +472,7 @@ def _parse_verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
         raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
     if isinstance(side, bool) or not isinstance(side, int) or side < 0:
         raise DesignError(f"verify.submesh: {side!r} is not a whole number of cores, or 0 for meshes as they are")
-    for key, low in (("off_front", 0), ("strata", 1), ("designs", 1)):
+    for key, low in (("off_front", 0), ("strata", 1), ("designs", 1), ("seeds", 1)):
         if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
             raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")
     return dict(config)

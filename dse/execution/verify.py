@@ -7,9 +7,9 @@ others, under their own fidelity; a stored design is not evaluated again. Meshes
 are compared on a submesh, at both fidelities.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,13 @@ from dse.execution.verify_order import (
     seconds_per_design,
     unknown_time_text,
 )
+from dse.execution.verify_streams import (
+    StreamVerdict,
+    load_stream_verdicts,
+    other_streams,
+    stream_context,
+    summarise_verdicts,
+)
 from dse.execution.winner_lead import WinnerLead, winner_lead
 from dse.execution.workers import cpu_count, make_evaluator
 from dse.search.pareto import nondominated_layers
@@ -46,7 +53,8 @@ from dse.search.samplers import Ask
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.software import software_of
-from dse.store.store import DesignResult, Store
+from dse.space.workload import Workload
+from dse.store.store import DesignResult, ResultContext, Store
 
 DIGITS = 9
 """Digits of a metric that count where designs are ranked: what differs beyond is the rounding of sums."""
@@ -67,6 +75,8 @@ class Verification:
         ranks: how alike the two rank by each objective that they have.
         decisions: by how much the best design by each leads the next best, at full size and by the two.
         shared, own: parts of an answer that the two give alike, and that each gives in its own way.
+        verdicts: in how many streams of requests each of the best keeps its constraints, with `verify.seeds`; empty for one.
+        streams: that are wanted.
     """
 
     low: str
@@ -81,6 +91,8 @@ class Verification:
     decisions: tuple[WinnerLead, ...]
     shared: tuple[str, ...]
     own: tuple[str, ...]
+    verdicts: tuple[StreamVerdict, ...] = ()
+    streams: int = 1
 
     def moves(self) -> pd.Series:
         """Move of each design: "stays" on the front, "falls off", "comes on", or is "behind" at both.
@@ -97,6 +109,16 @@ class Verification:
         """Rows of the designs to show: those that enter or leave the front; on a submesh, the first ones."""
         moves = self.moves()
         return list(np.flatnonzero(moves.isin(("falls off", "comes on", "compared")))[:count])
+
+    @property
+    def verdict_text(self) -> str:
+        """How many of the best keep their constraints in all streams; empty string for one stream."""
+        return summarise_verdicts(self.verdicts, self.streams, self.high)
+
+    @property
+    def broken_verdicts(self) -> list[StreamVerdict]:
+        """Verdicts of verified designs that break a constraint in some stream of requests."""
+        return [verdict for verdict in self.verdicts if verdict.kept < verdict.simulated and verdict.row in self.before.index]
 
     def shifts(self) -> "list[MetricShift]":
         """Shift of every metric that both fidelities have."""
@@ -142,6 +164,21 @@ class MetricShift:
     row: int
 
 
+class VerifiedPart(NamedTuple):
+    """Designs that are evaluated in one context.
+
+    Attributes:
+        context, workload: of the results.
+        designs: keys and values.
+        label: after what is said of them.
+    """
+
+    context: ResultContext
+    workload: Workload
+    designs: Sequence[tuple[str, dict[str, Any]]]
+    label: str = ""
+
+
 def run_verification(
     study: Study,
     store: Store,
@@ -162,42 +199,64 @@ def run_verification(
         say: tells the user what workers do.
         elapsed: counts what their processes take.
     """
-    space, wanted = study.question.space, _best_designs(study, frame)
+    wanted = _best_designs(study, frame)
     off = _off_front_designs(study, frame, wanted)
-    for fidelity in _played_fidelities(study):
-        context = study.context_at(fidelity)
-        known = store.results(context)
-        both = {key: values for chosen in (_decisive_first(study, frame, wanted), off) for key, values, *_ in chosen.values()}
-        left = [(design, values, space.design_at(values)) for design, values in both.items() if design not in known]
-        if not left:
-            continue
-        evaluate = make_evaluator(study.question.workload, fidelity)
-        # to play an example in every process may take longer than all it warms
-        crew = make_workers(study.crew, evaluate, window=study.search["window"], designs=len(left), example=[], say=say)
-        each, played = seconds_per_design(known.values()), list[DesignResult]()
-        # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
-        begin = len(left) if each else min(_at_once(study), len(left))
-        say(
-            format_remaining_time(study.crew, fidelity, each, len(left), len(left))
-            if each
-            else unknown_time_text(fidelity, begin, len(left))
-        )
-        waiting = left[begin:]
-        with elapsed.closing_workers(crew) as workers:
-            workers.submit(left[:begin])
-            while len(played) < len(left):
-                progress(len(played), len(left))
-                fresh = workers.collect()
-                store.append(study.name, context, base, [], fresh)
-                played.extend(fresh)
-                now, rest = seconds_per_design(played), len(left) - len(played)
-                if now and (waiting or has_estimate_changed(study.crew, each, now, rest)):
-                    each = now
-                    say(format_remaining_time(study.crew, fidelity, each, rest, len(left)))
-                if waiting:
-                    workers.submit(waiting)
-                    waiting = []
+    best = list(_decisive_first(study, frame, wanted).values())
+    workload = study.question.workload
+    every = [*best, *((key, values) for key, values, _ in off.values())]
+    high, streams = study.compared_fidelities[1], other_streams(study)
+    parts = [VerifiedPart(study.context_at(fidelity), workload, every) for fidelity in _played_fidelities(study)]
+    parts += [
+        VerifiedPart(stream_context(stream, high), stream, best, f" (stream {number} of {len(streams) + 1})")
+        for number, stream in enumerate(streams, 2)
+    ]
+    for part in parts:
+        _evaluate_left(study, store, base, part, progress, lambda text, label=part.label: say(f"{text}{label}"), elapsed)
     return _compare_fidelities(study, store, frame, wanted, off)
+
+
+def _evaluate_left(
+    study: Study,
+    store: Store,
+    base: tuple[str, str],
+    part: VerifiedPart,
+    progress: Callable[[int, int], None],
+    say: Any,
+    elapsed: RunClock,
+) -> None:
+    """Evaluate designs of a part that are not stored yet; the other arguments are those of `run_verification`."""
+    space, context, fidelity = study.question.space, part.context, part.context.fidelity
+    known = store.results(context)
+    left = [(design, values, space.design_at(values)) for design, values in dict(part.designs).items() if design not in known]
+    if not left:
+        return
+    evaluate = make_evaluator(part.workload, fidelity)
+    # to play an example in every process may take longer than all it warms
+    crew = make_workers(study.crew, evaluate, window=study.search["window"], designs=len(left), example=[], say=say)
+    each = seconds_per_design((known or store.results(study.context_at(fidelity))).values())
+    played = list[DesignResult]()
+    # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
+    begin = len(left) if each else min(_at_once(study), len(left))
+    say(
+        format_remaining_time(study.crew, fidelity, each, len(left), len(left))
+        if each
+        else unknown_time_text(fidelity, begin, len(left))
+    )
+    waiting = left[begin:]
+    with elapsed.closing_workers(crew) as workers:
+        workers.submit(left[:begin])
+        while len(played) < len(left):
+            progress(len(played), len(left))
+            fresh = workers.collect()
+            store.append(study.name, context, base, [], fresh)
+            played.extend(fresh)
+            now, rest = seconds_per_design(played), len(left) - len(played)
+            if now and (waiting or has_estimate_changed(study.crew, each, now, rest)):
+                each = now
+                say(format_remaining_time(study.crew, fidelity, each, rest, len(left)))
+            if waiting:
+                workers.submit(waiting)
+                waiting = []
 
 
 def load_stored_verification(study: Study, store: Store, frame: pd.DataFrame) -> Verification | None:
@@ -295,6 +354,8 @@ def _compare_fidelities(
         front,
         aside,
         *_rank_agreements(study, frame, before, after, front, aside),
+        load_stream_verdicts(study, store, high, {row: key for row, (key, _) in wanted.items()}),
+        study.verify["seeds"],
     )
 
 

@@ -146,9 +146,10 @@ function goalTiles(row, study) {
 
 // Constraints with what is left, and the limit that binds.
 function margins(row, study) {
+  const sampled = study.sample.margins[row] ?? [];
   const lines = study.bounds
     .filter(bound => columnOf(bound.metric))
-    .map(bound => {
+    .map((bound, i) => {
       const column = columnOf(bound.metric),
         value = column.values[row],
         kept = bound.relation === "<=" ? value <= bound.value : value >= bound.value;
@@ -158,6 +159,7 @@ function margins(row, study) {
         `${called(bound.metric)} ${bound.relation === "<=" ? "≤" : "≥"} ${quantity(bound.value, column.unit)}: `,
         h("b", {}, textOf(column, row)),
         ` (${difference(value, bound.value)})`,
+        noiseMark(sampled.find(margin => margin.bound === i), column),
       );
     });
   const limit = columnOf("limit"),
@@ -169,6 +171,13 @@ function margins(row, study) {
     );
   if (!Number.isNaN(error.values[row])) lines.push(h("li", {class: "broken"}, "failed: ", error.words[error.values[row]]));
   return lines.length > 0 && h("ul", {class: "margins"}, lines);
+}
+
+// Half of the 95 % interval that a margin has over other streams of requests, and whether it contains the constraint.
+function noiseMark(margin, column) {
+  if (!margin || (!margin.interval_95 && margin.verdict !== "within noise")) return null;
+  const half = margin.interval_95 ? ` ±${quantity(margin.interval_95, column.unit, 3)}` : "";
+  return [half, margin.verdict === "within noise" && h("b", {class: "noise", title: margin.text}, " within noise")];
 }
 
 function facts(columns, row) {

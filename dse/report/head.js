@@ -92,6 +92,8 @@ function keyFigures(study) {
       study.bounds.length > 0 &&
         ` · ${study.bounds.map(b => `${called(b.metric)} ${b.relation === "<=" ? "≤" : "≥"} ${quantity(b.value, columnOf(b.metric)?.unit ?? "1")}`).join(", ")}`,
     ),
+    study.sample.load_text && h("p", {class: "load"}, `Load ${study.sample.load_text}`),
+    study.sample.noise_text && h("p", {class: "load"}, study.sample.noise_text),
   ];
 }
 

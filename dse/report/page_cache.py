@@ -81,6 +81,11 @@ def explanation_key(key: str, by: str) -> list[tuple[str, Any]]:
     return [("explained", key), ("by", by)]
 
 
+def sample_key(key: str, by: str, metrics: Sequence[str], streams: int) -> list[tuple[str, Any]]:
+    """Key of a design's sample noise: its content key, fidelity, constrained metrics and streams."""
+    return [("sample", key), ("by", by), ("metrics", ",".join(metrics)), ("streams", streams)]
+
+
 def table_key(frame: pd.DataFrame) -> str:
     """Key of a table: its columns and their contents, in order."""
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()

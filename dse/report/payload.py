@@ -22,11 +22,14 @@ from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, 
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
+from dse.execution.verify_streams import describe_verdict
 from dse.explanations.knob_importance import estimate_sobol_index
+from dse.explanations.sample_noise import FrontSample
 from dse.report import front_explanations as why
 from dse.report.error_bands import estimate_study_error_bands
 from dse.report.packed_columns import pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
+from dse.report.sampled_front import cached_front_sample, with_offered_load
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
@@ -95,8 +98,9 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     frames = [report_order(part.study, part.frame) for part in parts]
     box = _common_box(parts)
     studies, start = [], 0
-    for part, frame in zip(parts, frames, strict=True):
-        studies.append(_study_record(part, frame, start, box))
+    for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
+        record, frames[number] = _study_record(part, frame, start, box)
+        studies.append(record)
         start += len(frame)
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -108,13 +112,17 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     }
 
 
-def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None) -> dict[str, Any]:
+def _study_record(
+    part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Facts of a study, and its designs with the offered load of the front."""
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
         explained = _explained_rows(study, frame, start, kept)
         whys = why.collect_front_explanations(study, frame, screened, start, kept)
-    return {
+        sample = cached_front_sample(study, frame, kept)
+    record = {
         "name": study.name,
         "question": study.text,
         "chips": study.chips,
@@ -143,10 +151,22 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
         "explained": explained,
         "why": whys,
         "verified": _verified_record(part, frame, start),
+        "sample": _sample_record(study, sample, start),
         "bands": estimate_study_error_bands(study),
         "sources": _source_records(study),
         "runs": [_run_record(run) for run in part.runs],
     }
+    return record, with_offered_load(frame, sample)
+
+
+def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, Any]:
+    """Load and noise of a front, and by row of the page the margins of its designs to each constraint."""
+    margins = {
+        str(start + row): [margin.record() | {"bound": study.bounds.index(margin.bound)} for margin in known.margins]
+        for row, known in enumerate(sample.designs.values())
+        if known.is_evaluated
+    }
+    return sample.record() | {"margins": margins}
 
 
 def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
@@ -381,6 +401,10 @@ def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> di
             }
             for lead in verification.decisions
         ],
+        "streams": {
+            "text": verification.verdict_text,
+            "broken": [[rows[verdict.row], describe_verdict(verdict)] for verdict in verification.broken_verdicts],
+        },
         "shared": list(verification.shared),
         "own": list(verification.own),
     }

@@ -8,7 +8,8 @@ function drawTable() {
   const rows = picked(),
     known = column => rows.some(row => !Number.isNaN(column.values[row]));
   const others = designs.metrics.filter(metric => !designs.objectives.includes(metric));
-  const columns = [...designs.objectives, ...designs.knobs, ...(view.all ? others.filter(known) : [])];
+  const loaded = others.filter(metric => metric.name === "offered_load" && designs.studies.some(study => study.sample.rate));
+  const columns = [...designs.objectives, ...loaded, ...designs.knobs, ...(view.all ? others.filter(one => known(one) && !loaded.includes(one)) : [])];
   sortRows(rows);
   const head = h(
     "tr",
@@ -115,9 +116,15 @@ function tableRow(row, columns) {
     "tr",
     {class: kind, "data-row": row, onclick: () => openDesign(row)},
     h("td", {class: "mark"}, box),
-    h("td", {class: "design", title: rankOf(row)}, label(row)),
+    h("td", {class: "design", title: rankOf(row)}, label(row), noiseOf(row)),
     columns.map(column => h("td", {class: column.words ? "word" : ""}, textOf(column, row))),
   );
+}
+
+// A mark of designs that are within noise of a constraint.
+function noiseOf(row) {
+  const noisy = (studyOf(row).sample.margins[row] ?? []).filter(margin => margin.verdict === "within noise");
+  return noisy.length > 0 && h("small", {class: "noise", title: noisy.map(margin => margin.text).join("; ")}, " within noise");
 }
 
 // The shortlist side by side, against its first design.

@@ -181,7 +181,7 @@ function shiftTable(study, goals) {
 
 // Whether both rank alike on the front, off it and overall, whether the order of the front is decided, and what the two share.
 function rankTable(study) {
-  const {ranks, decisions, shared, own, high, low} = study.verified;
+  const {ranks, decisions, shared, own, high, low, streams} = study.verified;
   const design = row => h("button", {type: "button", title: "Open the design", onclick: () => openDesign(row)}, label(row));
   const rank = of =>
     h(
@@ -226,6 +226,8 @@ function rankTable(study) {
           h("tbody", {}, ranks.map(line)),
         ),
       ),
+    streams.text && h("p", {class: "note"}, `${streams.text}.`),
+    streams.broken.length > 0 && h("ul", {class: "moved"}, streams.broken.map(([row, text]) => h("li", {}, design(row), ` ${text}`))),
     decisions.map(one =>
       h("p", {class: "note leads"}, `Best by ${called(one.metric)}: `, design(one.winner), " leads ", design(one.runner_up), ` ${one.said}.`),
     ),

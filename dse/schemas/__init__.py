@@ -16,7 +16,7 @@ from dse.space.errors import DesignError, suggest_nearest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EVALUATE_VERSION = 10
-FRONT_VERSION = 4
+FRONT_VERSION = 5
 
 SHORTLIST: Schema = object_schema(
     {
@@ -40,7 +40,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "claims": (2, "dse validate --claims --json [PAPER]", measured.CLAIMS),
     "calibrate": (2, "dse calibrate --json", measured.CALIBRATE),
     "list": (2, "dse list --json", study.LIST),
-    "run": (4, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
+    "run": (5, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 

@@ -132,6 +132,37 @@ EXPLAIN: Schema = object_schema(
     "explanation of a design: time by resource, effect of each knob, shadow prices",
 )
 
+MARGIN = object_schema(
+    {
+        "constraint": text_schema("as it is written"),
+        "value": number_schema("of its metric, in SI"),
+        "interval_95": nullable_schema(
+            number_schema("half the 95 % interval of the value over streams of as many requests; null where unknown")
+        ),
+        "sigmas": nullable_schema(
+            number_schema("standard errors by which it is kept, below 0 where it is broken; null where unknown or not finite")
+        ),
+        "verdict": enum_schema(["kept", "within noise", "broken"]),
+        "text": text_schema("all of it, with units"),
+    },
+    "margin of a design to a constraint, against the noise of the sample of requests",
+)
+
+SAMPLE = object_schema(
+    {
+        "rate": nullable_schema(text_schema("the load that all designs have; null for batches and for the maximum rate")),
+        "offered_load": nullable_schema(
+            object_schema({"least": number_schema(), "most": number_schema()}), "of the front; null where unknown"
+        ),
+        "load_text": nullable_schema(text_schema("both in a sentence")),
+        "within_noise": nullable_schema(
+            list_schema(text_schema()), "ids of front designs within noise of a constraint; null where it was not looked at"
+        ),
+        "noise_text": nullable_schema(text_schema("how many, in a sentence")),
+    },
+    "load of the front, and noise of its requests",
+)
+
 ON_THE_FRONT = object_schema(
     {
         "design": text_schema("its id"),
@@ -140,6 +171,9 @@ ON_THE_FRONT = object_schema(
         "metrics": METRICS,
         "shares_of_time": nullable_schema(SHARES),
         "steps": nullable_schema(list_schema(STEP), "null where there was no time for them"),
+        "margins": nullable_schema(
+            list_schema(MARGIN), "to each constraint; null where there was no time, or one stream of requests"
+        ),
     }
 )
 
@@ -153,6 +187,7 @@ FRONT: Schema = object_schema(
             object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "caveats of the study"
         ),
         "distinct": list_schema(text_schema(), "of designs that errors do not tell apart, one for each: their ids"),
+        "sample": SAMPLE,
     },
     "front of a study, effect of each knob there, and shadow prices",
 )

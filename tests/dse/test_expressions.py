@@ -211,9 +211,16 @@ def test_a_study_screens_searches_and_shows_it(tmp_path: Path) -> None:
     assert loaded.whynot("chip.cores=300").point.metrics["per_dollar"] > 0
 
 
-def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(tmp_path: Path) -> None:
-    words = ("+metrics.x='2 * tbt_p99'", "~objectives", "+objectives={x: min}", "screen.run=true")
-    with pytest.raises(DesignError, match=r"objectives\.x: it is computed from tbt_p99, and .* has no tbt_p99; it has"):
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        ("tbt_p99", r"objectives\.x: is computed from tbt_p99, which belongs to served requests, got static batches"),
+        ("cores", r"objectives\.x: it is computed from cores, and .* has no cores; it has"),
+    ],
+)
+def test_what_no_design_has_is_refused_before_anything_is_evaluated_or_written(tmp_path: Path, metric: str, why: str) -> None:
+    words = (f"+metrics.x='2 * {metric}'", "~objectives", "+objectives={x: min}", "screen.run=true")
+    with pytest.raises(DesignError, match=why):
         run_study(toy(tmp_path / "none", *words))
     assert not (tmp_path / "none").exists()
 
