@@ -46,7 +46,7 @@ def main() -> None:
         sys.exit(2)
 
 
-NAMED = ("explain", "whynot", "show", "report", "export")
+NAMED = ("explain", "robust", "whynot", "show", "report", "export")
 """Commands that take the name of a study."""
 
 
@@ -74,6 +74,7 @@ def _run_command(arguments: list[str]) -> int:
         "compare": _run_compare,
         "capacity": _run_capacity,
         "explain": _run_explain,
+        "robust": _run_robust,
         "whynot": _run_whynot,
         "report": _run_report,
         "validate": _run_validate,
@@ -201,6 +202,14 @@ def _run_explain(typed: Namespace) -> int:
     names, words = _split_words(typed.words)
     run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
     return 0
+
+
+def _run_robust(typed: Namespace) -> int:
+    name, overrides = _single_name("robust", typed.words)
+    from dse.commands.robust_output import run_robust
+
+    with _compile_notice("robust"):
+        return run_robust(name, *overrides, draws=typed.draws, as_json=typed.json, trust=typed.trust)
 
 
 def _run_whynot(typed: Namespace) -> int:

@@ -47,6 +47,7 @@ from dse.explanations.neighbours import (
 from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
+from dse.report.kind_order import find_kind_order
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
 from dse.space.errors import DesignError
@@ -177,8 +178,8 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct = _front_arguments(name, overrides, trust=trust)
-    return front_explanation_record(study, members, spent, prices, notes, distinct)
+    study, members, spent, prices, notes, distinct, order = _front_arguments(name, overrides, trust=trust)
+    return front_explanation_record(study, members, spent, prices, notes, distinct, order)
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -186,8 +187,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _ = _front_arguments(name, overrides, trust=trust)
-    print_front_explanation(study, members, spent, prices, notes)
+    study, members, spent, prices, notes, _, order = _front_arguments(name, overrides, trust=trust)
+    print_front_explanation(study, members, spent, prices, notes, order)
 
 
 def explain_dominance(
@@ -290,6 +291,7 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
         shadow_prices,
         notes,
         [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
+        find_kind_order(study, frame),
     )
 
 

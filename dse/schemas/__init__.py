@@ -16,7 +16,7 @@ from dse.space.errors import DesignError, suggest_nearest
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 EVALUATE_VERSION = 10
-FRONT_VERSION = 4
+FRONT_VERSION = 5
 
 SHORTLIST: Schema = object_schema(
     {
@@ -34,13 +34,14 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "capacity": (12, "dse capacity --json", design.CAPACITY),
     "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
+    "robust": (1, "dse robust --json", study.ROBUST),
     "whynot": (4, "dse whynot --json", study.WHYNOT),
     "validate": (3, "dse validate --json FILE", measured.VALIDATE),
     "validation": (3, "dse validate --json [STUDY]", measured.VALIDATION),
     "claims": (2, "dse validate --claims --json [PAPER]", measured.CLAIMS),
     "calibrate": (2, "dse calibrate --json", measured.CALIBRATE),
     "list": (2, "dse list --json", study.LIST),
-    "run": (4, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
+    "run": (5, "dse mcp --allow-run, tool run", study.run_schema(document_schema(f"dse/front/{FRONT_VERSION}", study.FRONT))),
 }
 """By name: version, what prints it, what is in it beside its name."""
 
