@@ -318,7 +318,7 @@ def _run_show(typed: Namespace) -> int:
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return print_study(loaded.study, loaded.runs())
+    return print_study(loaded.study, loaded.runs(), loaded.frame)
 
 
 def _run_export(typed: Namespace) -> int:

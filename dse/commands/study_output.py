@@ -3,7 +3,7 @@
 Text only; pictures are in the report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dse.execution.study import Study, stored_location
 from dse.execution.verify import Verification
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.report.caveats import describe_stacks
+from dse.report.kind_order import estimate_kind_bands, find_kind_order, has_several_kinds
 from dse.schemas import stamp_document
 from dse.space.design import make_ids
 from dse.space.errors import DesignError
@@ -287,8 +288,14 @@ def describe_devices(study: Study) -> list[str]:
     return texts
 
 
-def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
-    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs."""
+def print_study(study: Study, runs: list[dict[str, Any]], read_frame: Callable[[], pd.DataFrame]) -> int:
+    """Print a study: objectives, constraints, workload, knobs, order of its kinds of chips, unsourced constants and runs.
+
+    Args:
+        study: the study.
+        runs: as the store has them.
+        read_frame: gives its designs, where several kinds of chips have an order.
+    """
     console = SafeConsole(140)
     console.print(f"[bold]{escape(study.name)}[/]  {escape(study.text)}")
     if study.chips:
@@ -302,6 +309,10 @@ def print_study(study: Study, runs: list[dict[str, Any]]) -> int:
         console.print(f"devices      {escape(text)}")
     for text in describe_stacks(study):
         console.print(f"software     {escape(text)}")
+    if has_several_kinds(estimate_kind_bands(study)) and (order := find_kind_order(study, read_frame())).text:
+        console.print(f"order        {escape(order.text)}")
+        for design, chips in order.undecided.items():
+            console.print(f"             {design} is not told apart from {escape(', '.join(chips))}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

@@ -267,7 +267,7 @@ def front_members(score: Array) -> Array:
     good = _usable(score)
     rows = np.flatnonzero(good)
     leads = _leads(score[rows, :-1], score[rows, :-1])
-    dominated: Array = (leads <= TIE).all(axis=-1) & (leads < -TIE).any(axis=-1)
+    dominated = np.asarray((leads <= TIE).all(axis=-1) & (leads < -TIE).any(axis=-1))
     beaten = dominated.any(axis=1)
     good[rows] = ~beaten
     return good
@@ -293,7 +293,7 @@ def front_margins(score: Array, front: int) -> Array:
     leads = _leads(score[:front, :-1], score[others, :-1]).max(axis=-1, initial=-np.inf)
     leads[np.arange(front)[:, None] == others[None, :]] = np.inf
     margins = np.minimum(leads.min(axis=1, initial=np.inf), score[:front, -1])
-    return np.clip(np.nan_to_num(margins, nan=OUT_OF_REACH), OUT_OF_REACH, -OUT_OF_REACH)
+    return np.asarray(np.clip(np.nan_to_num(margins, nan=OUT_OF_REACH), OUT_OF_REACH, -OUT_OF_REACH))
 
 
 def _usable(score: Array) -> Array:

@@ -92,8 +92,7 @@ def find_kind_order(study: Study, frame: pd.DataFrame) -> KindOrder:
     """
     if not len(frame) or not frame["front"].any():
         return KindOrder((), (), {}, 0)
-    bands = estimate_kind_bands(study)
-    if len({band.kind for band in bands}) < 2:
+    if not has_several_kinds(bands := estimate_kind_bands(study)):
         return KindOrder((), (), {}, int(frame["front"].sum()))
     fixed = has_fixed_rate(study.question.workload)
     exponents = np.array([rate_exponent(name, fixed=fixed) for name in study.objectives])
@@ -106,6 +105,11 @@ def find_kind_order(study: Study, frame: pd.DataFrame) -> KindOrder:
     ids = rows[DESIGN].astype(str).to_numpy()
     undecided = {str(ids[row]): names for row, names in beaten.items()} if carried else {}
     return KindOrder(bands, carried, undecided, int(rows["front"].sum()))
+
+
+def has_several_kinds(bands: Sequence[KindBand]) -> bool:
+    """Whether chips are of several kinds, whose errors differ."""
+    return len({band.kind for band in bands}) > 1
 
 
 def find_undecided(

@@ -18,14 +18,16 @@ from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.evaluation import settle_open_choices
-from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, rows_by_case
+from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order, rows_by_case
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report import front_explanations as why
 from dse.report.error_bands import estimate_study_error_bands
-from dse.report.packed_columns import pack_columns
+from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
+from dse.report.kind_order import KindOrder, find_kind_order
+from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
@@ -93,11 +95,16 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     """Data of a page on one or several studies, ready for JSON."""
     refuse_conflicting_definitions([part.study.question.defined for part in parts])
     frames = [report_order(part.study, part.frame) for part in parts]
+    robust = [
+        (find_known_robustness(part.study, frame), find_kind_order(part.study, frame))
+        for part, frame in zip(parts, frames, strict=True)
+    ]
     box = _common_box(parts)
     studies, start = [], 0
-    for part, frame in zip(parts, frames, strict=True):
-        studies.append(_study_record(part, frame, start, box))
+    for part, frame, (known, _) in zip(parts, frames, robust, strict=True):
+        studies.append(_study_record(part, frame, start, box) | {"robust": _robust_record(frame, start, known)})
         start += len(frame)
+    frames = [_with_robustness(frame, *found) for frame, found in zip(frames, robust, strict=True)]
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
         "prefixes": [list(pair) for pair in PREFIXES],
@@ -146,6 +153,33 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
         "bands": estimate_study_error_bands(study),
         "sources": _source_records(study),
         "runs": [_run_record(run) for run in part.runs],
+    }
+
+
+def _with_robustness(frame: pd.DataFrame, known: FrontRobustness | None, order: KindOrder) -> pd.DataFrame:
+    """A frame with the share of draws and the chips that are not told apart, of designs of the front, if any has them."""
+    found: dict[str, list[Any]] = {}
+    if known is not None:
+        found[SHARE] = [known.designs[name].share if name in known.designs else np.nan for name in frame[DESIGN]]
+    if order.undecided:
+        found[UNDECIDED] = [", ".join(order.undecided[name]) if name in order.undecided else None for name in frame[DESIGN]]
+    return frame.assign(**{name: pd.Series(cells, index=frame.index) for name, cells in found.items()})
+
+
+def _robust_record(frame: pd.DataFrame, start: int, known: FrontRobustness | None) -> dict[str, Any] | None:
+    """Draws of the constants, and by row of the page the shares of a design and the constants that turn it; None if unknown."""
+    if known is None:
+        return None
+    rows = {name: start + row for row, name in enumerate(frame[DESIGN])}
+    return {
+        "draws": known.draws,
+        "constants": known.constants,
+        "fidelity": known.fidelity,
+        "designs": {
+            str(rows[name]): [design.share, design.near_share, [format_turning_constant(turns) for turns in design.turning]]
+            for name, design in known.designs.items()
+            if name in rows
+        },
     }
 
 

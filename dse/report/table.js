@@ -8,7 +8,7 @@ function drawTable() {
   const rows = picked(),
     known = column => rows.some(row => !Number.isNaN(column.values[row]));
   const others = designs.metrics.filter(metric => !designs.objectives.includes(metric));
-  const columns = [...designs.objectives, ...designs.knobs, ...(view.all ? others.filter(known) : [])];
+  const columns = [...designs.objectives, ...designs.robust.filter(known), ...designs.knobs, ...(view.all ? others.filter(known) : [])];
   sortRows(rows);
   const head = h(
     "tr",
