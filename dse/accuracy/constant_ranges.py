@@ -75,9 +75,9 @@ class UncertainConstant:
 
 
 def find_uncertain_constants(sources: Iterable[ConstantSource], space: AnySpace) -> list[UncertainConstant]:
-    """Constants of a study's chips that are assumed or fitted, or state a range, in the order of their files.
+    """Constants of a study's chips that are assumed or fitted, or that state a range.
 
-    Left out are words, counts, zeros (what is not there), what is chosen (`CHOSEN_LEAVES`), and leaves that a knob sets
+    In the order of their files. Left out are words, counts, zeros (what is not there), what is chosen (`CHOSEN_LEAVES`), and leaves that a knob sets
     or that follow one.
 
     Args:
@@ -87,7 +87,7 @@ def find_uncertain_constants(sources: Iterable[ConstantSource], space: AnySpace)
     bases = {str(chosen.get(CHIP_KNOB, "")): own for chosen, own in space.base_spaces}
     values = {name: {address: value for address, value, _ in iterate_leaves(own.base)} for name, own in bases.items()}
     moved = {name: _moved_leaves(own) for name, own in bases.items()}
-    found: dict[tuple[str, ...], UncertainConstant] = {}
+    constants: dict[tuple[str, ...], UncertainConstant] = {}
     for source in sources:
         name, _, address = source.address.rpartition(": ")
         value = values.get(name, {}).get(address)
@@ -103,9 +103,9 @@ def find_uncertain_constants(sources: Iterable[ConstantSource], space: AnySpace)
             address, (name,), source.value, float(value), spec["unit"], low, high, source.source, _is_stated(source)
         )
         key = (address,) if address.startswith(SHARED_PARTS) else (address, source.value, source.source, source.note)
-        known = found.get(key)
-        found[key] = constant if known is None else _joined(known, constant)
-    return list(found.values())
+        known = constants.get(key)
+        constants[key] = constant if known is None else _joined(known, constant)
+    return list(constants.values())
 
 
 def describe_default_ranges() -> str:

@@ -223,7 +223,7 @@ Draws all constants that are assumed or fitted, each within its range and all to
 the designs next to it with each draw. Prints for each design of the front the share of draws in which it stays there, and the
 three constants that turn it most, moved alone to both ends of their ranges. Chips share the constants of their process node
 and price list. The ranges are those that constants state, else those of their kind of source (docs/accuracy.md).
-Between kinds of chips the bands of measured rates count: designs within them are not told apart.
+Between kinds of chips the bands of measured rates count: designs within them are not distinguished.
 What was evaluated is kept in the run's folder: the same question is answered at once, and dse report shows the shares.""",
         (
             CommandFlag(("--draws",), "number of draws; 64 if left out", "N", "128"),

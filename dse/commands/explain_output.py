@@ -196,7 +196,7 @@ def print_front_explanation(
     table.add_column("rank", justify="right")
     table.add_column("design", no_wrap=True)
     if order.undecided:
-        table.add_column("not told apart from", overflow="fold")
+        table.add_column("not distinguished from", overflow="fold")
     table.add_column("time by resource", overflow="fold")
     for name in study.objectives:
         table.add_column(name, justify="right", overflow="fold")
@@ -294,7 +294,7 @@ def kind_order_record(order: KindOrder) -> dict[str, Any]:
             for band in order.bands
         ],
         "carried": list(order.carried),
-        "not_told_apart": {name: list(chips) for name, chips in order.undecided.items()},
+        "not_distinguished": {name: list(chips) for name, chips in order.undecided.items()},
     }
 
 

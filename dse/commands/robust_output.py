@@ -1,4 +1,4 @@
-"""``dse robust``: share of draws of the constants in which each design of a front stays on it, as a table or as JSON values."""
+"""Output of ``dse robust``: how each design of a front fares over draws of the constants."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ def measure_stored_robustness(loaded: StoredStudy, draws: int) -> tuple[FrontRob
 
 
 def print_robustness(robustness: FrontRobustness, order: KindOrder) -> None:
-    """Print what was drawn, then a row for each design of the front: its shares, and the constants that turn it most."""
+    """Print what was drawn, and for each design of the front its shares and turning constants."""
     console = SafeConsole(WIDTH)
     left = f"; {robustness.left:,} of the front left out, evenly" if robustness.left else ""
     console.print(
@@ -105,7 +105,7 @@ def print_robustness(robustness: FrontRobustness, order: KindOrder) -> None:
     table.add_column("draws on the front", justify="right")
     table.add_column("or within 1 %", justify="right")
     if order.undecided:
-        table.add_column("not told apart from", overflow="fold")
+        table.add_column("not distinguished from", overflow="fold")
     table.add_column("constants that turn it most (range over value, source)", overflow="fold")
     for name in shown:
         design = robustness.designs[name]
@@ -134,7 +134,7 @@ def robustness_record(robustness: FrontRobustness, order: KindOrder) -> dict[str
                 "near_share": design.near_share,
                 "margin": design.margin,
                 "turning": [dict(record) for record in design.turning],
-                "not_told_apart": list(order.undecided.get(name, ())),
+                "not_distinguished": list(order.undecided.get(name, ())),
             }
             for name, design in robustness.designs.items()
         ],

@@ -289,7 +289,7 @@ def describe_devices(study: Study) -> list[str]:
 
 
 def print_study(study: Study, runs: list[dict[str, Any]], read_frame: Callable[[], pd.DataFrame]) -> int:
-    """Print a study: objectives, constraints, workload, knobs, order of its kinds of chips, unsourced constants and runs.
+    """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs.
 
     Args:
         study: the study.
@@ -312,7 +312,7 @@ def print_study(study: Study, runs: list[dict[str, Any]], read_frame: Callable[[
     if has_several_kinds(estimate_kind_bands(study)) and (order := find_kind_order(study, read_frame())).text:
         console.print(f"order        {escape(order.text)}")
         for design, chips in order.undecided.items():
-            console.print(f"             {design} is not told apart from {escape(', '.join(chips))}")
+            console.print(f"             {design} is not distinguished from {escape(', '.join(chips))}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

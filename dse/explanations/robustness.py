@@ -1,4 +1,4 @@
-"""Robustness of a study's front: does a design stay on it if constants are not what they are assumed to be?
+"""Robustness of a study's front: whether designs stay on it if constants have other values.
 
 All designs are evaluated with the same draws of the constants (`dse.accuracy.constant_ranges`), and each draw has a front of
 its own. Beside the front's designs those next to it take part, which a draw may bring to the front. Errors of the model beside
@@ -109,7 +109,10 @@ def evaluate_always(factors: Array, compute: Callable[[], Scores]) -> Scores:
 
 
 def draw_factors(constants: Sequence[UncertainConstant], draws: int, seed: int) -> Array:
-    """Factors of constants in each draw, of one Sobol sequence, log-uniform in each range; shape (draws, constants)."""
+    """Factors of constants in each draw, of one Sobol sequence, log-uniform in each range.
+
+    Shape (draws, constants).
+    """
     if not constants:
         return np.ones((draws, 0))
     unit = generate_sobol_points(len(constants), 0, draws, seed)
@@ -254,9 +257,9 @@ def _without_constant_columns(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def front_members(score: Array) -> Array:
-    """Mask of designs that keep all limits and constraints and that no other such design dominates, shape (designs,).
+    """Mask of designs that keep all limits and constraints, and that no other such design dominates.
 
-    Values within `TIE` of each other are equal; equal designs share the front.
+    Values within `TIE` of each other are equal; equal designs share the front. Shape (designs,).
 
     Args:
         score: of one draw, shape (designs, objectives + 1).
@@ -274,9 +277,9 @@ def front_members(score: Array) -> Array:
 
 
 def front_margins(score: Array, front: int) -> Array:
-    """Margin of the first designs: how much worse each may get in all objectives at once before another one beats it.
+    """Margin of the first designs: how much worse each may get before another one beats it.
 
-    The slack of its limits and constraints, relative to them, counts too, where it is less. Differences of two values are
+    Worse in all objectives at once. The slack of its limits and constraints, relative to them, counts too, where it is less. Differences of two values are
     relative to the larger one.
 
     Args:

@@ -1,6 +1,6 @@
 """Caveats of a study: idle knobs and constraints, flat objectives, crowded or empty fronts.
 
-A front is crowded if it has more designs than the model can tell apart, and empty if no design is feasible.
+A front is crowded if it has more designs than the model can distinguish, and empty if no design is feasible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -127,7 +127,7 @@ def find_foreign_constant_caveats(study: Study) -> list[Caveat]:
 
 
 def find_kind_order_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
-    """Caveat that designs of the front are not told apart from designs of other kinds of chips."""
+    """Caveat that designs of the front are not distinguished from designs of other kinds of chips."""
     order = find_kind_order(study, frame)
     return [Caveat("order", "", order.text)] if order.undecided else []
 
@@ -368,7 +368,7 @@ def find_crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat
 
 
 def select_distinct_front(study: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """Front thinned to designs that the model can tell apart.
+    """Front thinned to designs that the model can distinguish.
 
     Returns:
         Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands

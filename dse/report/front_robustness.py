@@ -1,4 +1,4 @@
-"""Robustness of a study's front over its uncertain constants, kept in the run folder for the next question and the page."""
+"""Robustness of a study's front over its uncertain constants, kept in the run folder."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -138,7 +138,7 @@ def measure_front_robustness(
 
 
 def find_known_robustness(study: Study, frame: pd.DataFrame) -> FrontRobustness | None:
-    """Robustness of a study's front as ``dse robust`` left it; None if it was not asked, or the front is another one."""
+    """Robustness of a study's front as ``dse robust`` left it; None for another front."""
     if not len(frame) or not frame["front"].any():
         return None
     constants = find_uncertain_constants(study.question.sources, study.question.space)
@@ -233,7 +233,7 @@ def _turning_record(turning: TurningConstant) -> dict[str, Any]:
 
 
 def format_turning_constant(record: Mapping[str, Any]) -> str:
-    """A turning constant in one line: address, value, range over it, source, and the ends at which it turns the design.
+    """A turning constant in one line: address, value, range, source, and where it turns a design.
 
     >>> sram = {"address": "chip.technology.sram", "chips": [], "written": "0.5 mm2/MB", "low": 0.77, "high": 1.3}
     >>> format_turning_constant({**sram, "source": "fitted", "turns_at": [1.3]})

@@ -1,7 +1,7 @@
-"""Order of designs on different kinds of chips, within what is known of the rates that each kind reaches.
+"""Order of designs on different kinds of chips, within the bands of the rates that kinds reach.
 
 Errors that all chips of a kind share move no order between them: chips with one software stack, or machines of one kind without
-a stack. Between kinds each error is free. A design of the front is not told apart from another kind if a design of that kind
+a stack. Between kinds each error is free. A design of the front is not distinguished from another kind if a design of that kind
 would beat it with both rates somewhere in their bands.
 """
 
@@ -56,7 +56,7 @@ class KindBand:
 
 @dataclass(frozen=True)
 class KindOrder:
-    """Designs of a front that are not told apart from another kind of chip.
+    """Designs of a front that are not distinguished from another kind of chip.
 
     Attributes:
         bands: of each chip of the study; empty if all are of one kind.
@@ -72,19 +72,19 @@ class KindOrder:
 
     @property
     def text(self) -> str:
-        """How many designs are not told apart, and by which bands, in one line; empty string for one kind of chip."""
+        """Designs that are not distinguished, and bands, in one line; empty string for one kind."""
         if not self.bands or not self.front:
             return ""
         bands = ", ".join(band.text for band in self.bands)
         if not self.carried:
             return "no objective depends on the rates that kinds of chips reach, so that their bands move no order"
         count = f"{len(self.undecided):,} of {self.front:,} designs of the front"
-        are = "are not told apart from another kind of chip"
+        are = "are not distinguished from another kind of chip"
         return f"{count} {are} by {' and '.join(self.carried)}; measured over predicted rates: {bands}"
 
 
 def find_kind_order(study: Study, frame: pd.DataFrame) -> KindOrder:
-    """Designs of a study's front that bands of rates do not tell apart from designs of other kinds of chips.
+    """Designs of a study's front that bands do not distinguish from those of other kinds of chips.
 
     Args:
         study: the study.

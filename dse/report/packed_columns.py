@@ -14,9 +14,9 @@ from dse.report.metric_names import plain_name
 from dse.space.fields import addresses, field_at
 from dse.space.multi_chip_space import AnySpace
 
-SHARE, UNDECIDED = "draw_share", "not_told_apart"
+SHARE, UNDECIDED = "draw_share", "not_distinguished"
 """Columns of a frame, where it has them: share of draws of the constants in which a design is on the front; and the chips of
-other kinds that it is not told apart from."""
+other kinds that it is not distinguished from."""
 
 LEVELS = 256
 """Different numbers up to which a knob's column is codes into them."""
@@ -67,7 +67,7 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
     if any(UNDECIDED in frame for frame in frames):
         parts = [frame.get(UNDECIDED, pd.Series([None] * len(frame), dtype=object)) for frame in frames]
         doc = "chips of other kinds of which a design may beat it, within the bands of measured over predicted rates"
-        about = {"name": UNDECIDED, "label": "not told apart from", "kind": "robust", "unit": "", "doc": doc}
+        about = {"name": UNDECIDED, "label": "not distinguished from", "kind": "robust", "unit": "", "doc": doc}
         columns.append(about | _pack_words(pd.concat(parts, ignore_index=True)))
     ids = [str(design_id) for frame in frames for design_id in frame[DESIGN]]
     columns.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})

@@ -104,7 +104,7 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     for part, frame, (known, _) in zip(parts, frames, robust, strict=True):
         studies.append(_study_record(part, frame, start, box) | {"robust": _robust_record(frame, start, known)})
         start += len(frame)
-    frames = [_with_robustness(frame, *found) for frame, found in zip(frames, robust, strict=True)]
+    frames = [_with_robustness(frame, *answers) for frame, answers in zip(frames, robust, strict=True)]
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
         "prefixes": [list(pair) for pair in PREFIXES],
@@ -157,13 +157,13 @@ def _study_record(part: ReportedStudy, frame: pd.DataFrame, start: int, box: Hyp
 
 
 def _with_robustness(frame: pd.DataFrame, known: FrontRobustness | None, order: KindOrder) -> pd.DataFrame:
-    """A frame with the share of draws and the chips that are not told apart, of designs of the front, if any has them."""
-    found: dict[str, list[Any]] = {}
+    """A frame with the share of draws and the chips that are not distinguished, of designs of the front, if any has them."""
+    columns: dict[str, list[Any]] = {}
     if known is not None:
-        found[SHARE] = [known.designs[name].share if name in known.designs else np.nan for name in frame[DESIGN]]
+        columns[SHARE] = [known.designs[name].share if name in known.designs else np.nan for name in frame[DESIGN]]
     if order.undecided:
-        found[UNDECIDED] = [", ".join(order.undecided[name]) if name in order.undecided else None for name in frame[DESIGN]]
-    return frame.assign(**{name: pd.Series(cells, index=frame.index) for name, cells in found.items()})
+        columns[UNDECIDED] = [", ".join(order.undecided[name]) if name in order.undecided else None for name in frame[DESIGN]]
+    return frame.assign(**{name: pd.Series(cells, index=frame.index) for name, cells in columns.items()})
 
 
 def _robust_record(frame: pd.DataFrame, start: int, known: FrontRobustness | None) -> dict[str, Any] | None:

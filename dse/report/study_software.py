@@ -10,9 +10,7 @@ from dse.space.workload import Workload
 
 
 def list_study_software(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
-    """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
-    move.
-    """
+    """Sources, chosen names, base design, workload and moved leaves of each chip of a study."""
     for chosen, space in study.question.space.base_spaces:
         name = str(chosen.get(CHIP_KNOB, ""))
         choices = (study.config["chips"][name] if chosen else study.config)["choices"]

@@ -159,7 +159,7 @@ KIND_ORDER = object_schema(
             "of each chip; none if all are of one kind",
         ),
         "carried": list_schema(text_schema(), "objectives that go with rates"),
-        "not_told_apart": map_schema(
+        "not_distinguished": map_schema(
             list_schema(text_schema()), "by id of a front design, chips of other kinds of which a design may beat it"
         ),
     },
@@ -175,7 +175,7 @@ FRONT: Schema = object_schema(
         "remarks": list_schema(
             object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "caveats of the study"
         ),
-        "distinct": list_schema(text_schema(), "of designs that errors do not tell apart, one for each: their ids"),
+        "distinct": list_schema(text_schema(), "of designs that errors do not distinguish, one for each: their ids"),
         "order": KIND_ORDER,
     },
     "front of a study, effect of each knob there, and shadow prices",
@@ -215,7 +215,7 @@ ROBUST: Schema = object_schema(
                     "near_share": number_schema("of the draws in which it is on the front or within a hundredth of it"),
                     "margin": number_schema("how much worse all objectives may get before it leaves the front, relative"),
                     "turning": list_schema(TURNING, "the constants that lower its margin most, at most three"),
-                    "not_told_apart": list_schema(text_schema(), "chips of other kinds of which a design may beat it"),
+                    "not_distinguished": list_schema(text_schema(), "chips of other kinds of which a design may beat it"),
                 }
             ),
             "of the front, in the order of the report",
