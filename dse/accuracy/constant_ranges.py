@@ -77,8 +77,8 @@ class UncertainConstant:
 def find_uncertain_constants(sources: Iterable[ConstantSource], space: AnySpace) -> list[UncertainConstant]:
     """Constants of a study's chips that are assumed or fitted, or that state a range.
 
-    In the order of their files. Left out are words, counts, zeros (what is not there), what is chosen (`CHOSEN_LEAVES`), and leaves that a knob sets
-    or that follow one.
+    In the order of their files. Left out are words, counts, zeros (what is not there), what is chosen (`CHOSEN_LEAVES`), and
+    leaves that a knob sets or that follow one.
 
     Args:
         sources: of the study; of several chips with the name of the chip before the address.

@@ -279,8 +279,8 @@ def front_members(score: Array) -> Array:
 def front_margins(score: Array, front: int) -> Array:
     """Margin of the first designs: how much worse each may get before another one beats it.
 
-    Worse in all objectives at once. The slack of its limits and constraints, relative to them, counts too, where it is less. Differences of two values are
-    relative to the larger one.
+    Worse in all objectives at once. The slack of its limits and constraints, relative to them, counts too, where it is less.
+    Differences of two values are relative to the larger one.
 
     Args:
         score: of one draw, shape (designs, objectives + 1).
