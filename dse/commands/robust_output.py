@@ -8,7 +8,13 @@ from rich.table import Table
 from dse.accuracy.constant_ranges import describe_default_ranges
 from dse.commands.explain_output import kind_order_record
 from dse.commands.notebook_api import StoredStudy, load
-from dse.report.front_robustness import DEFAULT_DRAWS, FrontRobustness, format_turning_constant, measure_front_robustness
+from dse.report.front_robustness import (
+    BUDGET_S,
+    DEFAULT_DRAWS,
+    FrontRobustness,
+    format_turning_constant,
+    measure_front_robustness,
+)
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.schemas import stamp_document
 from dse.space.errors import DesignError
@@ -43,7 +49,7 @@ def run_robust(name: str, *overrides: str, draws: str, as_json: bool, trust: boo
     if as_json:
         print(format_json(robustness_record(robustness, order), indent=1))
     else:
-        print_robustness(robustness, order)
+        print_robustness(robustness, order, many)
     return 0
 
 
@@ -80,16 +86,26 @@ def measure_stored_robustness(loaded: StoredStudy, draws: int) -> tuple[FrontRob
     return robustness, find_kind_order(part.study, part.frame)
 
 
-def print_robustness(robustness: FrontRobustness, order: KindOrder) -> None:
-    """Print what was drawn, and for each design of the front its shares and turning constants."""
+def print_robustness(robustness: FrontRobustness, order: KindOrder, draws: int) -> None:
+    """Print what was drawn, and for each design of the front its shares and turning constants.
+
+    Args:
+        robustness: of the front.
+        order: of its kinds of chips.
+        draws: that were asked for.
+    """
     console = SafeConsole(WIDTH)
     left = f"; {robustness.left:,} of the front left out, evenly" if robustness.left else ""
+    wanted = f" of {draws}" if robustness.draws < draws else ""
+    drawn = f"{robustness.draws}{wanted} draws of {count_text(robustness.constants, 'constant')}"
     console.print(
-        f"[bold]{escape(robustness.study)}[/]  {robustness.draws} draws of {count_text(robustness.constants, 'constant')} at "
-        f"fidelity {robustness.fidelity}, the same for all designs; {robustness.rivals:,} designs next to the front take "
-        f"part{left}"
+        f"[bold]{escape(robustness.study)}[/]  {drawn} at fidelity {robustness.fidelity}, the same for all designs; "
+        f"{robustness.rivals:,} designs next to the front take part{left}"
     )
     console.print(f"ranges    {describe_default_ranges()}")
+    if wanted or robustness.unmoved:
+        unmoved = f"; {count_text(robustness.unmoved, 'constant')} not moved alone yet" if robustness.unmoved else ""
+        console.print(f"time      {BUDGET_S:g} s of CPU are over{unmoved}: the same command goes on")
     if order.text:
         console.print(f"order     {escape(order.text)}")
     names = list(robustness.designs)
@@ -123,6 +139,7 @@ def robustness_record(robustness: FrontRobustness, order: KindOrder) -> dict[str
         "study": robustness.study,
         "fidelity": robustness.fidelity,
         "draws": robustness.draws,
+        "constants_not_moved": robustness.unmoved,
         "constants": robustness.constants,
         "rivals": robustness.rivals,
         "left_out": robustness.left,

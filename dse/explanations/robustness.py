@@ -5,9 +5,11 @@ its own. Beside the front's designs those next to it take part, which a draw may
 its constants are not in the draws; between kinds of chips `dse.report.kind_order` has them.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,11 @@ ROWS_AT_ONCE = 2048
 NEAR = 0.01
 """Share by which all objectives of another design may be better, and a constraint violated, of a design near the front."""
 
-CANDIDATES = 6
-"""Constants for each design, those that go most with its margin over the draws, that are then moved alone."""
+CANDIDATES, MAX_SUSPECTS = 4, 32
+"""Constants for each design, those that go most with its margin over the draws, that are then moved alone; and most in all."""
+
+DRAWS_TIME = 0.7
+"""Share of the time that draws may take; the rest is for constants that are moved alone."""
 
 NAMED = 3
 """Constants that are named for each design."""
@@ -81,6 +86,7 @@ class Robustness:
             shape (front,); 0 or below where another one beats or equals it. [-]
         turning: of each the constants that turn it most, at most `NAMED`, largest effect first.
         draws: that were evaluated.
+        left: constants that were not moved alone, for lack of time.
         constants: that were moved.
         fidelity: of the evaluations.
         rivals: designs next to the front that took part.
@@ -91,6 +97,7 @@ class Robustness:
     margins: Array
     turning: tuple[tuple[TurningConstant, ...], ...]
     draws: int
+    left: int
     constants: tuple[UncertainConstant, ...]
     fidelity: str
     rivals: int
@@ -126,6 +133,7 @@ def measure_robustness(
     *,
     draws: int,
     seed: int,
+    seconds: float = inf,
     keep: ScoreKeeper = evaluate_always,
     report_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Robustness:
@@ -140,34 +148,41 @@ def measure_robustness(
         goal: objectives and constraints, and the fidelity of evaluations.
         draws: of all constants together.
         seed: of the draws.
+        seconds: of CPU time that evaluations may take; what has begun ends.
         keep: where scores may be known already.
         report_progress: takes rows that are evaluated, and of how many.
     """
-    ends = np.array([[constant.low for constant in constants], [constant.high for constant in constants]]).reshape(2, -1)
+    began, size = time.process_time(), len(contest.designs)
     nominal = evaluate_scores(contest, constants, np.ones((1, len(constants))), goal, keep=keep)
-    factors = draw_factors(constants, draws, seed)
-    size = len(contest.designs)
-
-    def count_draws(done: int) -> None:
-        report_progress(done, draws * size)
-
-    scores = evaluate_scores(contest, constants, factors, goal, keep=keep, report_rows=count_draws)
+    scores = evaluate_scores(
+        contest,
+        constants,
+        draw_factors(constants, draws, seed),
+        goal,
+        until=began + DRAWS_TIME * seconds,
+        keep=keep,
+        report_rows=lambda done: report_progress(done, draws * size),
+    )
     on_front = np.array([front_members(score)[: contest.front] for score in scores])
     margins = np.array([front_margins(score, contest.front) for score in scores])
-    suspects = _suspected_constants(factors, margins)
-    singles = np.concatenate([_alone_at_ends(ends, place) for place in suspects]) if len(suspects) else factors[:0]
-
-    def count_singles(done: int) -> None:
-        report_progress(draws * size + done, (draws + len(singles)) * size)
-
-    alone = evaluate_scores(contest, constants, singles, goal, keep=keep, report_rows=count_singles)
+    suspects = _suspected_constants(draw_factors(constants, draws, seed)[: len(scores)], margins)
+    effects: list[tuple[int, Scores]] = []
+    for members, places in _suspects_by_chips(contest, constants, suspects):
+        part, ends = _part_of(contest, members), np.concatenate([_alone_at_ends(constants, place) for place in places])
+        done = evaluate_scores(part, constants, ends, goal, until=began + seconds, keep=keep)
+        for number, place in enumerate(places[: len(done) // 2]):
+            moved = np.repeat(nominal, 2, axis=0)
+            moved[:, members] = done[2 * number : 2 * number + 2]
+            effects.append((place, moved))
+        report_progress(len(scores) * size + len(effects), len(scores) * size + len(suspects))
     base_margins = front_margins(nominal[0], contest.front)
     return Robustness(
         on_front.mean(axis=0),
         (on_front | (margins >= -NEAR)).mean(axis=0),
         base_margins,
-        _turning_constants(constants, suspects, ends, alone, base_margins),
-        draws,
+        _turning_constants(constants, effects, base_margins),
+        len(scores),
+        len(suspects) - len(effects),
         tuple(constants),
         goal.fidelity,
         size - contest.front,
@@ -180,6 +195,7 @@ def evaluate_scores(
     factors: Array,
     goal: StudyGoal,
     *,
+    until: float = inf,
     keep: ScoreKeeper = evaluate_always,
     report_rows: Callable[[int], None] = lambda done: None,
 ) -> Scores:
@@ -189,6 +205,7 @@ def evaluate_scores(
         contest: the designs.
         constants, factors: of each draw, shape (draws, constants).
         goal: of the evaluation.
+        until: CPU time of this process after which no batch but the first begins. [s]
         keep: where scores may be known already.
         report_rows: takes how many rows are evaluated.
     """
@@ -197,6 +214,8 @@ def evaluate_scores(
     step = 1 if alone else max(1, ROWS_AT_ONCE // max(size, 1))
     parts = [np.zeros((0, size, len(goal.objectives) + 1))]
     for start in range(0, len(factors), step):
+        if start and time.process_time() > until:
+            break
         batch = factors[start : start + step]
         parts.append(keep(batch, partial(_evaluate_batch, contest, constants, batch, goal)))
         report_rows(min(start + step, len(factors)) * size)
@@ -234,16 +253,17 @@ def apply_factors(contest: ContestedDesigns, constants: Sequence[UncertainConsta
     draws, size = len(factors), len(contest.designs)
     groups = []
     for rows, design in contest.designs.groups:
-        chip, count = contest.chips[int(rows[0])], len(rows)
+        chips, count = np.array([contest.chips[row] for row in rows]), len(rows)
         every = (np.arange(draws)[:, None] * size + np.asarray(rows)[None, :]).reshape(-1)
         leaves = {address: value for address, value, _ in iterate_leaves(design)}
         changes: dict[str, Any] = {
             address: np.tile(value, draws) for address, value in leaves.items() if isinstance(value, np.ndarray)
         }
         for place, constant in enumerate(constants):
-            if chip in constant.chips and constant.address in leaves:
-                value = np.tile(np.broadcast_to(leaves[constant.address], count), draws)
-                changes[constant.address] = value * np.repeat(factors[:, place], count)
+            if constant.address in leaves and (shares := np.isin(chips, constant.chips)).any():
+                value = np.broadcast_to(leaves[constant.address], count)
+                factor = np.where(shares[None, :], factors[:, place, None], 1.0)
+                changes[constant.address] = (value * factor).reshape(-1)
         groups.append((every, replace_leaves(design, _without_constant_columns(changes))))
     return Designs(draws * size, tuple(groups))
 
@@ -317,7 +337,35 @@ def _suspected_constants(factors: Array, margins: Array) -> list[int]:
     moved, moving = _standard_ranks(factors), _standard_ranks(margins)
     strength = np.abs(moved.T @ moving)
     best = np.argsort(-strength, axis=0, kind="stable")[:CANDIDATES]
-    return sorted({int(place) for place in best[:, moving.any(axis=0)].ravel()})
+    suspects = {int(place) for place in best[:, moving.any(axis=0)].ravel()}
+    return sorted(sorted(suspects, key=lambda place: -float(strength[place].max()))[:MAX_SUSPECTS])
+
+
+def _suspects_by_chips(
+    contest: ContestedDesigns, constants: Sequence[UncertainConstant], suspects: Sequence[int]
+) -> list[tuple[Array, list[int]]]:
+    """Constants by the designs that they move: rows of these, and places of the constants."""
+    groups: dict[bytes, tuple[Array, list[int]]] = {}
+    for place in suspects:
+        members = np.flatnonzero(np.isin(np.array(contest.chips), constants[place].chips))
+        if len(members):
+            groups.setdefault(members.tobytes(), (members, []))[1].append(place)
+    return list(groups.values())
+
+
+def _part_of(contest: ContestedDesigns, members: Array) -> ContestedDesigns:
+    """Some designs of a contest, by themselves."""
+    groups = []
+    for rows, design in contest.designs.groups:
+        kept = np.flatnonzero(np.isin(rows, members))
+        if not len(kept):
+            continue
+        columns = {
+            address: value[kept] for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray) and value.ndim
+        }
+        groups.append((np.searchsorted(members, np.asarray(rows)[kept]), replace_leaves(design, columns)))
+    chips = tuple(contest.chips[row] for row in members)
+    return ContestedDesigns(Designs(len(members), tuple(groups)), chips, int((members < contest.front).sum()))
 
 
 def _standard_ranks(columns: Array) -> Array:
@@ -328,33 +376,31 @@ def _standard_ranks(columns: Array) -> Array:
     return np.asarray(ranks / np.maximum(np.linalg.norm(ranks, axis=0), 1e-300))
 
 
-def _alone_at_ends(ends: Array, place: int) -> Array:
+def _alone_at_ends(constants: Sequence[UncertainConstant], place: int) -> Array:
     """Factors with one constant at the low and the high end of its range, all others as they are; shape (2, constants)."""
-    alone = np.ones_like(ends)
-    alone[:, place] = ends[:, place]
+    alone = np.ones((2, len(constants)))
+    alone[:, place] = constants[place].low, constants[place].high
     return alone
 
 
 def _turning_constants(
-    constants: Sequence[UncertainConstant], suspects: Sequence[int], ends: Array, alone: Scores, base_margins: Array
+    constants: Sequence[UncertainConstant], effects: Sequence[tuple[int, Scores]], base_margins: Array
 ) -> tuple[tuple[TurningConstant, ...], ...]:
-    """Of each design of the front the constants whose ends lower its margin most."""
+    """Of each design of the front the constants whose ends lower its margin most, those first that turn it alone.
+
+    Args:
+        constants: all.
+        effects: places of constants, with the scores at the low and the high end of each.
+        base_margins: of the front with the constants as they are.
+    """
     front = len(base_margins)
-    margins = np.array([front_margins(score, front) for score in alone]).reshape(len(suspects), 2, front)
-    stays = np.array([front_members(score)[:front] for score in alone]).reshape(len(suspects), 2, front)
-    drops = np.maximum(base_margins - margins, 0.0).max(axis=1).reshape(len(suspects), front)
-    turning = []
-    for row in range(front):
-        ranked = sorted(range(len(suspects)), key=lambda at: (bool(stays[at, :, row].all()), -drops[at, row]))
-        turning.append(
-            tuple(
-                TurningConstant(
-                    constants[suspects[at]],
-                    float(drops[at, row]),
-                    tuple(float(ends[end, suspects[at]]) for end in (0, 1) if not stays[at, end, row]),
-                )
-                for at in ranked
-                if drops[at, row] > TIE or not stays[at, :, row].all()
-            )[:NAMED]
-        )
-    return tuple(turning)
+    turning: list[list[TurningConstant]] = [[] for _ in range(front)]
+    for place, scores in effects:
+        one = constants[place]
+        stays = [front_members(score)[:front] for score in scores]
+        drops = base_margins - np.min([front_margins(score, front) for score in scores], axis=0)
+        for row in range(front):
+            ends = tuple(end for end, stay in zip((one.low, one.high), stays, strict=True) if not stay[row])
+            if ends or drops[row] > TIE:
+                turning[row].append(TurningConstant(one, max(float(drops[row]), 0.0), ends))
+    return tuple(tuple(sorted(several, key=lambda turns: (not turns.turns_at, -turns.drop))[:NAMED]) for several in turning)

@@ -26,6 +26,9 @@ from dse.space.multi_chip_space import CHIP_KNOB
 DEFAULT_DRAWS = 64
 """Draws of all constants together: a share is then known to 6 % at most, as the standard deviation of a binomial share."""
 
+BUDGET_S = 900.0
+"""CPU time that evaluations may take; the same question goes on where they stopped. [s]"""
+
 MAX_FRONT = 512
 """Designs of a front that are looked at: of more an even choice along the first objective."""
 
@@ -46,7 +49,8 @@ class FrontRobustness:
     Attributes:
         study: its name.
         fidelity: of the evaluations; at another one than the study's, the front is that of this fidelity.
-        draws: of all constants together.
+        draws: of all constants together, that were evaluated.
+        unmoved: constants that were not moved alone, for lack of time.
         constants: that were drawn.
         rivals: designs next to the front that took part.
         left: designs of the front that did not, since the front is large.
@@ -56,6 +60,7 @@ class FrontRobustness:
     study: str
     fidelity: str
     draws: int
+    unmoved: int
     constants: int
     rivals: int
     left: int
@@ -87,6 +92,7 @@ def measure_front_robustness(
     screened: ScreenResult | None,
     *,
     draws: int = DEFAULT_DRAWS,
+    seconds: float = BUDGET_S,
     report_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FrontRobustness:
     """Robustness of a study's front; what was evaluated before is read.
@@ -96,12 +102,13 @@ def measure_front_robustness(
         frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         screened: what its screen looked at.
         draws: of all constants together.
+        seconds: of CPU time that evaluations may take.
         report_progress: takes rows that are evaluated, and of how many.
     """
     goal = _robustness_goal(study)
     constants = find_uncertain_constants(study.question.sources, study.question.space)
     ordered = report_order(study, frame)
-    if (known := find_known_robustness(study, ordered)) is not None and known.draws == draws:
+    if (known := find_known_robustness(study, ordered)) is not None and (known.draws, known.unmoved) == (draws, 0):
         return known
     ids, front_values = _front_designs(study, ordered)
     values = [*front_values, *_list_rivals(study, ordered, screened, len(front_values))]
@@ -113,7 +120,14 @@ def measure_front_robustness(
             return np.array(kept.answer(what, lambda: compute().tolist(), bool))
 
         robustness = measure_robustness(
-            contest, constants, goal, draws=draws, seed=study.seed, keep=keep, report_progress=report_progress
+            contest,
+            constants,
+            goal,
+            draws=draws,
+            seed=study.seed,
+            seconds=seconds,
+            keep=keep,
+            report_progress=report_progress,
         )
         designs = {
             design: {
@@ -129,6 +143,7 @@ def measure_front_robustness(
             "study": study.name,
             "fidelity": robustness.fidelity,
             "draws": robustness.draws,
+            "unmoved": robustness.left,
             "constants": len(constants),
             "rivals": robustness.rivals,
             "left": int(ordered["front"].sum()) - len(ids),

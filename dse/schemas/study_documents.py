@@ -203,6 +203,7 @@ ROBUST: Schema = object_schema(
         "study": text_schema(),
         "fidelity": text_schema("of the evaluations"),
         "draws": count_schema("of all constants together, the same for all designs"),
+        "constants_not_moved": count_schema("constants that were not moved alone, for lack of time"),
         "constants": count_schema("that were drawn"),
         "rivals": count_schema("designs next to the front that took part"),
         "left_out": count_schema("designs of the front that did not take part, since it is large"),

@@ -15,6 +15,7 @@ from dse.commands.notebook_api import StoredStudy
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.config.record_parser import ConstantSource
+from dse.explanations import robustness as robustness_module
 from dse.explanations.explanation import study_goal
 from dse.explanations.neighbours import StudyGoal, analytical_goal, evaluate_points
 from dse.explanations.robustness import (
@@ -315,3 +316,22 @@ def test_kinds_of_chips_carry_the_bands_of_their_stacks(several: StoredStudy, ty
         rate, token = "throughput_per_system_mm2", "tpot"
         beaten = (rows[rate] * theirs.high > row[rate] * mine.low) & (rows[token] / theirs.high < row[token] / mine.low)
         assert (row["design"] in order.undecided) == beaten.any()
+
+
+def test_time_that_is_over_leaves_draws_for_the_next_question(ran: StoredStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    contest, goal, kept = contest_of(ran), goal_of(ran), dict[bytes, Any]()
+    monkeypatch.setattr(robustness_module, "ROWS_AT_ONCE", 4 * len(contest.designs))
+    constants = [constant("chip.technology.cache", 0.7, 1.4), constant("chip.clock", 0.7, 1.4)]
+
+    def keep(factors: Any, compute: Callable[[], Any]) -> Any:
+        if factors.tobytes() not in kept:
+            kept[factors.tobytes()] = compute()
+        return kept[factors.tobytes()]
+
+    first = measure_robustness(contest, constants, goal, draws=16, seed=0, seconds=0.0, keep=keep)
+    assert first.draws == 4
+    whole = measure_robustness(contest, constants, goal, draws=16, seed=0, keep=keep)
+    assert (whole.draws, whole.left) == (16, 0)
+    fresh = measure_robustness(contest, constants, goal, draws=16, seed=0)
+    assert whole.shares.tolist() == fresh.shares.tolist()
+    assert whole.turning == fresh.turning
