@@ -396,11 +396,11 @@ def _turning_constants(
     front = len(base_margins)
     turning: list[list[TurningConstant]] = [[] for _ in range(front)]
     for place, scores in effects:
-        one = constants[place]
+        constant = constants[place]
         stays = [front_members(score)[:front] for score in scores]
         drops = base_margins - np.min([front_margins(score, front) for score in scores], axis=0)
         for row in range(front):
-            ends = tuple(end for end, stay in zip((one.low, one.high), stays, strict=True) if not stay[row])
+            ends = tuple(end for end, stay in zip((constant.low, constant.high), stays, strict=True) if not stay[row])
             if ends or drops[row] > TIE:
-                turning[row].append(TurningConstant(one, max(float(drops[row]), 0.0), ends))
+                turning[row].append(TurningConstant(constant, max(float(drops[row]), 0.0), ends))
     return tuple(tuple(sorted(several, key=lambda turns: (not turns.turns_at, -turns.drop))[:NAMED]) for several in turning)

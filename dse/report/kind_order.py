@@ -50,8 +50,8 @@ class KindBand:
 
     @property
     def text(self) -> str:
-        """Chip, band and source in one line."""
-        return f"{self.chip} x{self.low:.2g} to x{self.high:.2g} ({self.source})"
+        """Band and source in one line."""
+        return f"x{self.low:.3g} to x{self.high:.3g} ({self.source})"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ class KindOrder:
         """Designs that are not distinguished, and bands, in one line; empty string for one kind."""
         if not self.bands or not self.front:
             return ""
-        bands = ", ".join(band.text for band in self.bands)
+        chips: dict[str, list[str]] = {}
+        for band in self.bands:
+            chips.setdefault(band.text, []).append(band.chip)
+        bands = "; ".join(f"{', '.join(names)} {text}" for text, names in chips.items())
         if not self.carried:
             return "no objective depends on the rates that kinds of chips reach, so that their bands move no order"
         count = f"{len(self.undecided):,} of {self.front:,} designs of the front"
