@@ -154,6 +154,7 @@ def measure_robustness(
     """
     began, size = time.process_time(), len(contest.designs)
     nominal = evaluate_scores(contest, constants, np.ones((1, len(constants))), goal, keep=keep)
+    report_progress(size, (1 + draws) * size)
     scores = evaluate_scores(
         contest,
         constants,
@@ -161,7 +162,7 @@ def measure_robustness(
         goal,
         until=began + DRAWS_TIME * seconds,
         keep=keep,
-        report_rows=lambda done: report_progress(done, draws * size),
+        report_rows=lambda done: report_progress(size + done, (1 + draws) * size),
     )
     on_front = np.array([front_members(score)[: contest.front] for score in scores])
     margins = np.array([front_margins(score, contest.front) for score in scores])
@@ -174,7 +175,8 @@ def measure_robustness(
             moved = np.repeat(nominal, 2, axis=0)
             moved[:, members] = done[2 * number : 2 * number + 2]
             effects.append((place, moved))
-        report_progress(len(scores) * size + len(effects), len(scores) * size + len(suspects))
+        moved_alone = (1 + len(scores)) * size + 2 * len(effects)
+        report_progress(moved_alone, (1 + len(scores)) * size + 2 * len(suspects))
     base_margins = front_margins(nominal[0], contest.front)
     return Robustness(
         on_front.mean(axis=0),
