@@ -168,15 +168,17 @@ def measure_robustness(
     margins = np.array([front_margins(score, contest.front) for score in scores])
     suspects = _suspected_constants(draw_factors(constants, draws, seed)[: len(scores)], margins)
     effects: list[tuple[int, Scores]] = []
-    for members, places in _suspects_by_chips(contest, constants, suspects):
+    groups, rows = _suspects_by_chips(contest, constants, suspects), (1 + len(scores)) * size
+    total = rows + sum(2 * len(places) * len(members) for members, places in groups)
+    for members, places in groups:
         part, ends = _part_of(contest, members), np.concatenate([_alone_at_ends(constants, place) for place in places])
-        done = evaluate_scores(part, constants, ends, goal, until=began + seconds, keep=keep)
-        for number, place in enumerate(places[: len(done) // 2]):
+        alone = evaluate_scores(part, constants, ends, goal, until=began + seconds, keep=keep)
+        for number, place in enumerate(places[: len(alone) // 2]):
             moved = np.repeat(nominal, 2, axis=0)
-            moved[:, members] = done[2 * number : 2 * number + 2]
+            moved[:, members] = alone[2 * number : 2 * number + 2]
             effects.append((place, moved))
-        moved_alone = (1 + len(scores)) * size + 2 * len(effects)
-        report_progress(moved_alone, (1 + len(scores)) * size + 2 * len(suspects))
+        rows += len(alone) * len(members)
+        report_progress(rows, total)
     base_margins = front_margins(nominal[0], contest.front)
     return Robustness(
         on_front.mean(axis=0),
@@ -184,7 +186,7 @@ def measure_robustness(
         base_margins,
         _turning_constants(constants, effects, base_margins),
         len(scores),
-        len(suspects) - len(effects),
+        sum(len(places) for _, places in groups) - len(effects),
         tuple(constants),
         goal.fidelity,
         size - contest.front,
