@@ -46,7 +46,7 @@ def main() -> None:
         sys.exit(2)
 
 
-NAMED = ("explain", "whynot", "show", "report", "export")
+NAMED = ("explain", "robust", "whynot", "show", "report", "export")
 """Commands that take the name of a study."""
 
 
@@ -74,6 +74,7 @@ def _run_command(arguments: list[str]) -> int:
         "compare": _run_compare,
         "capacity": _run_capacity,
         "explain": _run_explain,
+        "robust": _run_robust,
         "whynot": _run_whynot,
         "report": _run_report,
         "validate": _run_validate,
@@ -203,6 +204,14 @@ def _run_explain(typed: Namespace) -> int:
     return 0
 
 
+def _run_robust(typed: Namespace) -> int:
+    name, overrides = _single_name("robust", typed.words)
+    from dse.commands.robust_output import run_robust
+
+    with _compile_notice("robust"):
+        return run_robust(name, *overrides, draws=typed.draws, as_json=typed.json, trust=typed.trust)
+
+
 def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
@@ -309,7 +318,7 @@ def _run_show(typed: Namespace) -> int:
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return print_study(loaded.study, loaded.runs(), loaded.front_sample())
+    return print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
 
 
 def _run_export(typed: Namespace) -> int:

@@ -215,6 +215,27 @@ overrides that name a design:
         ),
         hydra=True,
     ),
+    "robust": Command(
+        "STUDY [--draws N] [store=URL]",
+        "whether a study's front hangs on assumptions: share of draws of its constants in which each design stays on it",
+        """\
+Draws all constants that are assumed or fitted, each within its range and all together, and evaluates the front of a study and
+the designs next to it with each draw. Prints for each design of the front the share of draws in which it stays there, and the
+three constants that turn it most, moved alone to both ends of their ranges. Chips share the constants of their process node
+and price list. The ranges are those that constants state, else those of their kind of source (docs/accuracy.md).
+Between kinds of chips the bands of measured rates count: designs within them are not distinguished.
+What was evaluated is kept in the run's folder: the same question is answered at once, and dse report shows the shares.""",
+        (
+            CommandFlag(("--draws",), "number of draws; 64 if left out", "N", "128"),
+            CommandFlag(("--json",), "print everything as JSON"),
+            TRUST_FLAG,
+        ),
+        (
+            "dse robust quickstart",
+            "dse robust quickstart --draws 128",
+            "dse robust --json quickstart",
+        ),
+    ),
     "whynot": Command(
         "STUDY [--design ID] [overrides]",
         "position of a design in a study: front designs that beat it, by how much, and through which changes",

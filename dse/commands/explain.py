@@ -47,6 +47,7 @@ from dse.explanations.neighbours import (
 from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
+from dse.report.kind_order import find_kind_order
 from dse.report.page_cache import BINDING, PageCache
 from dse.report.page_cache import explanation_key as explained_by_page
 from dse.report.sampled_front import cached_front_sample
@@ -178,8 +179,8 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct, sample = _front_arguments(name, overrides, trust=trust)
-    return front_explanation_record(study, members, spent, prices, notes, distinct, sample)
+    study, members, spent, prices, notes, distinct, sample, order = _front_arguments(name, overrides, trust=trust)
+    return front_explanation_record(study, members, spent, prices, notes, distinct, sample, order)
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -187,8 +188,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _, sample = _front_arguments(name, overrides, trust=trust)
-    print_front_explanation(study, members, spent, prices, notes, sample)
+    study, members, spent, prices, notes, _, sample, order = _front_arguments(name, overrides, trust=trust)
+    print_front_explanation(study, members, spent, prices, notes, sample, order)
 
 
 def explain_dominance(
@@ -292,6 +293,7 @@ def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tup
         notes,
         [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
         cached_front_sample(study, frame, page),
+        find_kind_order(study, frame),
     )
 
 

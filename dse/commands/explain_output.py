@@ -16,6 +16,7 @@ from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goa
 from dse.explanations.sample_noise import FrontSample
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
+from dse.report.kind_order import KindOrder
 from dse.schemas import stamp_document
 from dse.space.design import Design
 from dse.space.fields import addresses, field_at, leaf_at
@@ -183,6 +184,7 @@ def print_front_explanation(
     prices: Sequence[ShadowPrice],
     remarks: Sequence[Caveat],
     sample: FrontSample,
+    order: KindOrder,
 ) -> None:
     """Print each front design with time shares and best step; load, noise, shadow prices and caveats."""
     console, space = SafeConsole(WIDTH), study.question.space
@@ -196,13 +198,17 @@ def print_front_explanation(
     table = Table(title=f"front of {study.name}: {count_text(len(members), 'design')}{more}{by}", title_justify="left")
     table.add_column("rank", justify="right")
     table.add_column("design", no_wrap=True)
+    if order.undecided:
+        table.add_column("not distinguished from", overflow="fold")
     table.add_column("time by resource", overflow="fold")
     for name in study.objectives:
         table.add_column(name, justify="right", overflow="fold")
         table.add_column("best step", overflow="fold")
     ranks = {member.name: rank for rank, member in enumerate(members, 1)}
     for member in most:
-        cells = [f"{ranks[member.name]:,}", member.name, _most_of(shares.get(member.name))]
+        cells = [f"{ranks[member.name]:,}", member.name]
+        cells += [escape(", ".join(order.undecided.get(member.name, ())))] if order.undecided else []
+        cells += [_most_of(shares.get(member.name))]
         for name in study.objectives:
             cells += [format_metric(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
         table.add_row(*cells)
@@ -220,6 +226,7 @@ def print_front_explanation(
         console.print(f"[yellow]note[/]  {escape(note.text)}")
     if members:
         console.print(f"one design: dse explain {escape(study.name)} --design {members[0].name}")
+        console.print(f"does it hang on assumptions: dse robust {escape(study.name)}")
 
 
 LARGEST = 3
@@ -257,6 +264,7 @@ def front_explanation_record(
     remarks: Sequence[Caveat],
     distinct: Sequence[str],
     sample: FrontSample,
+    order: KindOrder,
 ) -> dict[str, Any]:
     """The front of a study with its explanation, as JSON values."""
     space = study.question.space
@@ -284,8 +292,22 @@ def front_explanation_record(
         "remarks": caveat_records(remarks),
         "distinct": list(distinct),
         "sample": sample.record(),
+        "order": kind_order_record(order),
     }
     return stamp_document("front", data)
+
+
+def kind_order_record(order: KindOrder) -> dict[str, Any]:
+    """Order between kinds of chips as JSON values."""
+    return {
+        "text": order.text,
+        "bands": [
+            {"chip": band.chip, "kind": band.kind, "low": band.low, "high": band.high, "source": band.source}
+            for band in order.bands
+        ],
+        "carried": list(order.carried),
+        "not_distinguished": {name: list(chips) for name, chips in order.undecided.items()},
+    }
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:

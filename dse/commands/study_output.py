@@ -3,7 +3,7 @@
 Text only; pictures are in the report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from dse.execution.verify_streams import describe_verdict
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.sample_noise import KEPT, OFFERED_LOAD, FrontSample, fixed_rate_text
 from dse.report.caveats import describe_stacks
+from dse.report.kind_order import estimate_kind_bands, find_kind_order, has_several_kinds
 from dse.schemas import stamp_document
 from dse.space.design import make_ids
 from dse.space.errors import DesignError
@@ -337,13 +338,17 @@ def describe_load(study: Study) -> str:
     return f"{rate}; designs differ in how much of them that uses (offered_load){instead}" if rate else ""
 
 
-def print_study(study: Study, runs: list[dict[str, Any]], sample: FrontSample | None) -> int:
+def print_study(
+    study: Study, runs: list[dict[str, Any]], sample: FrontSample | None, read_frame: Callable[[], pd.DataFrame]
+) -> int:
     """Print a study: objectives, constraints, workload, knobs, unsourced constants and runs.
 
     Args:
         study: the study.
         runs: of it.
         sample: load and noise of its front; None without results.
+        runs: as the store has them.
+        read_frame: gives its designs, where several kinds of chips have an order.
     """
     console = SafeConsole(140)
     console.print(f"[bold]{escape(study.name)}[/]  {escape(study.text)}")
@@ -362,6 +367,10 @@ def print_study(study: Study, runs: list[dict[str, Any]], sample: FrontSample | 
         console.print(f"devices      {escape(text)}")
     for text in describe_stacks(study):
         console.print(f"software     {escape(text)}")
+    if has_several_kinds(estimate_kind_bands(study)) and (order := find_kind_order(study, read_frame())).text:
+        console.print(f"order        {escape(order.text)}")
+        for design, chips in order.undecided.items():
+            console.print(f"             {design} is not distinguished from {escape(', '.join(chips))}")
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]

@@ -26,9 +26,10 @@ from dse.config.engine_settings import settle_engine
 from dse.config.override_errors import describe_broken_reference, explain_override_error
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.published_formats import with_published_formats
-from dse.config.record_parser import USUAL
+from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.stack import StackAccuracy
 
 STUDIES, CONF = strangers.SHIPPED_STUDIES, strangers.SHIPPED_CONF
 
@@ -64,6 +65,15 @@ def read_bibliography() -> dict[str, str]:
     from omegaconf import OmegaConf
 
     return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
+
+
+def read_stack_accuracy(name: str) -> StackAccuracy:
+    """How far measured rates lie from those of a stack that ships, as its file says."""
+    from omegaconf import OmegaConf
+
+    card = OmegaConf.to_container(OmegaConf.load(CONF / "stack" / f"{name}.yaml"))
+    assert isinstance(card, dict)
+    return parse_record(StackAccuracy, card[ACCURACY], f"{STACK}.{ACCURACY}", [])
 
 
 def run_with_hydra(arguments: list[str], task: Callable[[dict[str, Any]], Any]) -> None:

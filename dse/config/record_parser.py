@@ -4,6 +4,7 @@ from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
+from math import inf
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -16,7 +17,18 @@ from dse.space.units import parse_quantity
 T = TypeVar("T")
 
 
-CONSTANT = {"value", "source", "page", "note", "fitted_on", "meant_for", "measured_rows", "measured_by", "measured_ranges"}
+CONSTANT = {
+    "value",
+    "source",
+    "page",
+    "note",
+    "range",
+    "fitted_on",
+    "meant_for",
+    "measured_rows",
+    "measured_by",
+    "measured_ranges",
+}
 USUAL_CHOICES = {
     "mapping",
     "mapping_serving",
@@ -55,6 +67,7 @@ class ConstantSource:
         measured_rows: measurements that it was fitted on, with the others of its part; 0 where nothing says how many.
         measured_by: likewise, the key of who published them.
         accuracy: how far measured rates of whole models lie from those of its stack; None where nothing says it.
+        stated_range: lowest and highest value that the constant states for itself, over its value; None if it states none.
     """
 
     address: str
@@ -67,6 +80,7 @@ class ConstantSource:
     measured_rows: int = 0
     measured_by: str = ""
     accuracy: StackAccuracy | None = None
+    stated_range: tuple[float, float] | None = None
 
 
 @cache
@@ -235,13 +249,15 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
             raise DesignError(
-                f"{address}: one value, not a group of fields ({got}); its constant may have value, source, page and note; "
+                f"{address}: one value, not a group of fields ({got}); "
+                f"its constant may have value, source, page, note and range; "
                 f"{_meaning_text(spec)}"
             )
         page, note = (str(value.get(key, "")) for key in ("page", "note"))
-        sources.append(
-            _with_origin(ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note), chips)
-        )
+        source = ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note)
+        if value.get("range") is not None:
+            source = replace(source, stated_range=_parse_constant_range(value, spec, address))
+        sources.append(_with_origin(source, chips))
         value = value["value"]
     elif address.startswith(("chip", "mapping.stack", "mapping.inference_engine")):
         sources.append(ConstantSource(address, str(value), "override"))
@@ -251,6 +267,21 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
     if unit and not isinstance(value, bool):
         value = parse_value(value, unit, address)
     return check_leaf(value, spec, address)
+
+
+def _parse_constant_range(constant: Dict[Any, Any], spec: Any, address: str) -> tuple[float, float]:
+    """Range that a constant states for itself, as factors of its value.
+
+    Raises:
+        DesignError: no quantity, or no two factors of which the first is up to 1 and the second from 1 on.
+    """
+    ends = constant["range"]
+    numbers = isinstance(ends, list) and len(ends) == 2 and all(type(end) in (int, float) for end in ends)
+    if not spec.metadata.get("unit") or "whole" in spec.metadata:
+        raise DesignError(f"{address}.range: only quantities have a range; remove it")
+    if not numbers or not 0 < ends[0] <= 1 <= ends[1] < inf:
+        raise DesignError(f"{address}.range: {ends!r} is not the least and the most over the value; write [0.8, 1.25]")
+    return float(ends[0]), float(ends[1])
 
 
 def record_type(hint: Any) -> Any:

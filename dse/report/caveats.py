@@ -1,9 +1,9 @@
 """Caveats of a study: idle knobs and constraints, flat objectives, crowded or empty fronts.
 
-A front is crowded if it has more designs than the model can tell apart, and empty if no design is feasible.
+A front is crowded if it has more designs than the model can distinguish, and empty if no design is feasible.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf, sqrt
@@ -13,7 +13,6 @@ import pandas as pd
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import stack_basis
-from dse.config.record_parser import ConstantSource
 from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.silicon.published import published_facts
 from dse.execution.result_frame import DESIGN, knob_values, report_order
@@ -32,14 +31,14 @@ from dse.explanations.neighbours import (
     list_neighbours,
 )
 from dse.report.error_bands import estimate_study_error_bands
+from dse.report.kind_order import find_kind_order
+from dse.report.study_software import list_study_software
 from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
-from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.units import format_quantity
-from dse.space.workload import Workload
 
 SAMPLED_DESIGNS = 32
 """Designs of a study, evenly over all, at which each knob is moved to see whether it changes anything."""
@@ -59,7 +58,7 @@ class Caveat:
     """One caveat of a study, with its kind and text.
 
     Attributes:
-        kind: knob, constraint, objective, feasible, front, screen, stack or chip.
+        kind: knob, constraint, objective, feasible, front, screen, stack, order or chip.
         what: the knob's address, the constraint as written, the objective, the chip; "" of the others.
         text: in words, with what was looked at.
     """
@@ -92,6 +91,7 @@ def collect_study_caveats(
         *find_infeasible_study_caveats(study, frame),
         *find_crowded_front_caveats(study, frame),
         *find_foreign_constant_caveats(study),
+        *find_kind_order_caveats(study, frame),
         *find_dropped_facts(study),
     ]
 
@@ -122,32 +122,25 @@ def find_dropped_facts(study: Study) -> list[Caveat]:
 
 def find_foreign_constant_caveats(study: Study) -> list[Caveat]:
     """Chips whose software has constants that were fitted on other chips only."""
-    each = ((software[1]["chip"], describe_foreign_constants(*software)) for software in _software_names(study))
+    each = ((software[1]["chip"], describe_foreign_constants(*software)) for software in list_study_software(study))
     return [Caveat("stack", chip, text) for chip, text in each if text]
+
+
+def find_kind_order_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
+    """Caveat that designs of the front are not distinguished from designs of other kinds of chips."""
+    order = find_kind_order(study, frame)
+    return [Caveat("order", "", order.text)] if order.undecided else []
 
 
 def describe_stacks(study: Study) -> list[str]:
     """Measured and assumed kernels of each chip's software stack, one line per chip with a stack."""
-    bases = ((software[1]["chip"], stack_basis(*software)) for software in _software_names(study))
+    bases = ((software[1]["chip"], stack_basis(*software)) for software in list_study_software(study))
     lines = []
     for chip, basis in bases:
         if basis:
             accuracy = f"; measured over predicted rates {basis.accuracy.text}" if basis.accuracy else ""
             lines.append(f"{f'{chip}: ' if study.chips else ''}{basis.text}{accuracy}")
     return lines
-
-
-def _software_names(study: Study) -> Iterator[tuple[list[ConstantSource], dict[str, str], Design, Workload, set[str]]]:
-    """Of each chip of a study its sources, the names that were chosen, its base design, the workload, and leaves that knobs
-    move.
-    """
-    for chosen, space in study.question.space.base_spaces:
-        name = str(chosen.get(CHIP_KNOB, ""))
-        choices = (study.config["chips"][name] if chosen else study.config)["choices"]
-        own = [source for source in study.question.sources if not chosen or source.address.startswith(f"{name}: ")]
-        moved = {address for targets in space.targets.values() for address in targets}
-        names = {"chip": str(choices.get("chip", "")), "stack": str(choices.get("stack", ""))}
-        yield own, names, space.base, study.question.workload, moved
 
 
 def find_inactive_knob_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat]:
@@ -375,7 +368,7 @@ def find_crowded_front_caveats(study: Study, frame: pd.DataFrame) -> list[Caveat
 
 
 def select_distinct_front(study: Study, frame: pd.DataFrame) -> tuple[list[int], list[int]]:
-    """Front thinned to designs that the model can tell apart.
+    """Front thinned to designs that the model can distinguish.
 
     Returns:
         Rows of the front that stand for all, in the order of the report; and for each row of the front the one that stands

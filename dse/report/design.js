@@ -82,6 +82,7 @@ function drawDesign() {
     ),
     verifiedPart(row, study),
     spentPart(row, study),
+    robustPart(row, study),
     stepsPart(row, study),
     sidesPart(row, study),
     neighbourPart(row, study),

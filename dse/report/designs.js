@@ -1,6 +1,6 @@
 // The designs in columns, and the view of them that every picture shares: which are in scope, which are picked, which is open.
 
-const designs = {rows: 0, columns: new Map(), studies: [], knobs: [], metrics: [], objectives: [], data: null};
+const designs = {rows: 0, columns: new Map(), studies: [], knobs: [], metrics: [], robust: [], objectives: [], data: null};
 
 const view = {
   scope: "feasible", // front, feasible or all
@@ -19,6 +19,7 @@ function takeDesigns(data) {
   for (const packed of data.columns) designs.columns.set(packed.name, {...packed, values: unpacked(packed), data: null});
   designs.knobs = [...designs.columns.values()].filter(column => column.kind === "knob");
   designs.metrics = [...designs.columns.values()].filter(column => column.kind === "metric");
+  designs.robust = [...designs.columns.values()].filter(column => column.kind === "robust");
   const wanted = new Set(data.studies.flatMap(study => Object.keys(study.objectives)));
   designs.objectives = [...wanted].map(columnOf).filter(Boolean);
 }

@@ -14,6 +14,10 @@ from dse.report.metric_names import plain_name
 from dse.space.fields import addresses, field_at
 from dse.space.multi_chip_space import AnySpace
 
+SHARE, UNDECIDED = "draw_share", "not_distinguished"
+"""Columns of a frame, where it has them: share of draws of the constants in which a design is on the front; and the chips of
+other kinds that it is not distinguished from."""
+
 LEVELS = 256
 """Different numbers up to which a knob's column is codes into them."""
 
@@ -55,6 +59,16 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
         if np.isfinite(values).any():
             about = {"name": name, "label": plain_name(name), "kind": "metric", "unit": metric.unit, "better": metric.better}
             columns.append(about | {"doc": metric.definition} | {"type": "f4", "data": _pack_array(values, "<f4")})
+    if any(SHARE in frame for frame in frames):
+        shares = np.concatenate([frame.get(SHARE, np.full(len(frame), np.nan)) for frame in frames]).astype(float)
+        doc = "share of draws of assumed and fitted constants in which the design is on the front (dse robust)"
+        about = {"name": SHARE, "label": "draws on the front", "kind": "robust", "unit": "1", "doc": doc}
+        columns.append(about | {"type": "f4", "data": _pack_array(shares, "<f4")})
+    if any(UNDECIDED in frame for frame in frames):
+        parts = [frame.get(UNDECIDED, pd.Series([None] * len(frame), dtype=object)) for frame in frames]
+        doc = "chips of other kinds of which a design may beat it, within the bands of measured over predicted rates"
+        about = {"name": UNDECIDED, "label": "not distinguished from", "kind": "robust", "unit": "", "doc": doc}
+        columns.append(about | _pack_words(pd.concat(parts, ignore_index=True)))
     ids = [str(design_id) for frame in frames for design_id in frame[DESIGN]]
     columns.append({"name": DESIGN, "kind": "mark", "type": "ids", "data": " ".join(ids)})
     for name in ("limit", "error", "stage"):

@@ -21,7 +21,7 @@ from dse.terminal.atomic_files import write_atomically
 CACHE_FILE = "explained.json"
 """Of the run folder: a line with the checksum of the next one, which has everything by key."""
 
-WATCHED_PACKAGES = ("config", "evaluators", "execution", "explanations", "report", "search", "space")
+WATCHED_PACKAGES = ("accuracy", "config", "evaluators", "execution", "explanations", "report", "search", "space")
 """Folders of the package whose code says what is kept."""
 
 
@@ -32,8 +32,8 @@ class PageCache:
         path: its file; one that is absent, damaged or cannot be written is as if nothing was kept.
     """
 
-    def __init__(self, study: Study) -> None:
-        self.path = study.run_dir / CACHE_FILE
+    def __init__(self, study: Study, file: str = CACHE_FILE) -> None:
+        self.path = study.run_dir / file
         store = study.store if "://" in study.store else str(Path(study.store).absolute())
         self._rows_table = [("store", store), ("code", code_state()), *_context_parts(study)]
         self._before, self._now = _read_entry(self.path), dict[str, Any]()

@@ -18,7 +18,7 @@ from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.evaluation import settle_open_choices
-from dse.execution.result_frame import SEARCH_ORDER, knob_values, report_order, rows_by_case
+from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order, rows_by_case
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify import Verification
@@ -27,7 +27,9 @@ from dse.explanations.knob_importance import estimate_sobol_index
 from dse.explanations.sample_noise import FrontSample
 from dse.report import front_explanations as why
 from dse.report.error_bands import estimate_study_error_bands
-from dse.report.packed_columns import pack_columns
+from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
+from dse.report.kind_order import KindOrder, find_kind_order
+from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
 from dse.report.sampled_front import cached_front_sample, with_offered_load
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
@@ -96,12 +98,17 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     """Data of a page on one or several studies, ready for JSON."""
     refuse_conflicting_definitions([part.study.question.defined for part in parts])
     frames = [report_order(part.study, part.frame) for part in parts]
+    robust = [
+        (find_known_robustness(part.study, frame), find_kind_order(part.study, frame))
+        for part, frame in zip(parts, frames, strict=True)
+    ]
     box = _common_box(parts)
     studies, start = [], 0
     for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
         record, frames[number] = _study_record(part, frame, start, box)
-        studies.append(record)
+        studies.append(record | {"robust": _robust_record(frame, start, robust[number][0])})
         start += len(frame)
+    frames = [_with_robustness(frame, *answers) for frame, answers in zip(frames, robust, strict=True)]
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
         "prefixes": [list(pair) for pair in PREFIXES],
@@ -167,6 +174,33 @@ def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, A
         if known.is_evaluated
     }
     return sample.record() | {"margins": margins}
+
+
+def _with_robustness(frame: pd.DataFrame, known: FrontRobustness | None, order: KindOrder) -> pd.DataFrame:
+    """A frame with the share of draws and the chips that are not distinguished, of designs of the front, if any has them."""
+    columns: dict[str, list[Any]] = {}
+    if known is not None:
+        columns[SHARE] = [known.designs[name].share if name in known.designs else np.nan for name in frame[DESIGN]]
+    if order.undecided:
+        columns[UNDECIDED] = [", ".join(order.undecided[name]) if name in order.undecided else None for name in frame[DESIGN]]
+    return frame.assign(**{name: pd.Series(cells, index=frame.index) for name, cells in columns.items()})
+
+
+def _robust_record(frame: pd.DataFrame, start: int, known: FrontRobustness | None) -> dict[str, Any] | None:
+    """Draws of the constants, and by row of the page the shares of a design and the constants that turn it; None if unknown."""
+    if known is None:
+        return None
+    rows = {name: start + row for row, name in enumerate(frame[DESIGN])}
+    return {
+        "draws": known.draws,
+        "constants": known.constants,
+        "fidelity": known.fidelity,
+        "designs": {
+            str(rows[name]): [design.share, design.near_share, [format_turning_constant(turns) for turns in design.turning]]
+            for name, design in known.designs.items()
+            if name in rows
+        },
+    }
 
 
 def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ function drawTable() {
     known = column => rows.some(row => !Number.isNaN(column.values[row]));
   const others = designs.metrics.filter(metric => !designs.objectives.includes(metric));
   const loaded = others.filter(metric => metric.name === "offered_load" && designs.studies.some(study => study.sample.rate));
-  const columns = [...designs.objectives, ...loaded, ...designs.knobs, ...(view.all ? others.filter(one => known(one) && !loaded.includes(one)) : [])];
+  const rest = view.all ? others.filter(one => known(one) && !loaded.includes(one)) : [];
+  const columns = [...designs.objectives, ...designs.robust.filter(known), ...loaded, ...designs.knobs, ...rest];
   sortRows(rows);
   const head = h(
     "tr",

@@ -6,6 +6,29 @@ function signed(change, digits = 3) {
   return `${change > 0 ? "+" : "−"}${percent(Math.abs(change), digits)}`;
 }
 
+// Draws of the constants in which a design of the front stays there, and the constants that turn it most.
+function robustPart(row, study) {
+  const title = "Does it hang on assumptions?";
+  if (!isFront(row)) return null;
+  const [share, near, turning] = study.robust?.designs[row] ?? [];
+  if (share === undefined)
+    return part(title, h("p", {class: "note"}, "Nobody has asked yet."), copied("line", `dse robust ${study.name}`));
+  const {draws, constants} = study.robust;
+  return part(
+    title,
+    h(
+      "p",
+      {class: "note"},
+      `On the front in ${percent(share)} of ${draws} draws of ${count(constants, "assumed or fitted constant")}, within 1 % of it in ${percent(near)}. Constants that turn it most, each alone at the ends of its range:`,
+    ),
+    h(
+      "ul",
+      {class: "remarks"},
+      turning.map(line => h("li", {}, line)),
+    ),
+  );
+}
+
 function stepsPart(row, study) {
   const known = study.why.designs[row];
   if (!known) return null;

@@ -34,6 +34,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "capacity": (12, "dse capacity --json", design.CAPACITY),
     "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
+    "robust": (1, "dse robust --json", study.ROBUST),
     "whynot": (4, "dse whynot --json", study.WHYNOT),
     "validate": (3, "dse validate --json FILE", measured.VALIDATE),
     "validation": (3, "dse validate --json [STUDY]", measured.VALIDATION),

@@ -177,6 +177,29 @@ ON_THE_FRONT = object_schema(
     }
 )
 
+KIND_ORDER = object_schema(
+    {
+        "text": text_schema("all of it as text; empty for one kind of chip"),
+        "bands": list_schema(
+            object_schema(
+                {
+                    "chip": text_schema(),
+                    "kind": text_schema("software stack, or machine without one: chips of a kind share their error"),
+                    "low": number_schema("measured over predicted rate"),
+                    "high": number_schema("measured over predicted rate"),
+                    "source": text_schema("where the band is from"),
+                }
+            ),
+            "of each chip; none if all are of one kind",
+        ),
+        "carried": list_schema(text_schema(), "objectives that go with rates"),
+        "not_distinguished": map_schema(
+            list_schema(text_schema()), "by id of a front design, chips of other kinds of which a design may beat it"
+        ),
+    },
+    "order between kinds of chips, within what is known of the rates that they reach",
+)
+
 FRONT: Schema = object_schema(
     {
         "study": text_schema(),
@@ -186,10 +209,56 @@ FRONT: Schema = object_schema(
         "remarks": list_schema(
             object_schema({"kind": text_schema(), "what": text_schema(), "text": text_schema()}), "caveats of the study"
         ),
-        "distinct": list_schema(text_schema(), "of designs that errors do not tell apart, one for each: their ids"),
+        "distinct": list_schema(text_schema(), "of designs that errors do not distinguish, one for each: their ids"),
         "sample": SAMPLE,
+        "order": KIND_ORDER,
     },
     "front of a study, effect of each knob there, and shadow prices",
+)
+
+TURNING = object_schema(
+    {
+        "address": text_schema(),
+        "chips": list_schema(text_schema(), "of the study that share it; none in a study of one chip"),
+        "value": number_schema("in `unit`, on the first of them"),
+        "unit": text_schema(),
+        "written": text_schema("the value as its file has it"),
+        "low": number_schema("end of its range over its value"),
+        "high": number_schema("end of its range over its value"),
+        "source": text_schema("assumed, fitted, or a key of the sources"),
+        "range_of": enum_schema(["constant", "source"], "whether the constant states its range, or its kind of source does"),
+        "margin_lost": number_schema("most that the design's margin falls at an end"),
+        "turns_at": list_schema(number_schema(), "ends at which the design is off the front by this constant alone"),
+    },
+    "a constant, moved alone to both ends of its range",
+)
+
+ROBUST: Schema = object_schema(
+    {
+        "study": text_schema(),
+        "fidelity": text_schema("of the evaluations"),
+        "draws": count_schema("of all constants together, the same for all designs"),
+        "constants_not_moved": count_schema("constants that were not moved alone, for lack of time"),
+        "constants": count_schema("that were drawn"),
+        "rivals": count_schema("designs next to the front that took part"),
+        "left_out": count_schema("designs of the front that did not take part, since it is large"),
+        "designs": list_schema(
+            object_schema(
+                {
+                    "design": text_schema("its id"),
+                    "chip": text_schema("empty where there is no name"),
+                    "share": number_schema("of the draws in which it is on the front"),
+                    "near_share": number_schema("of the draws in which it is on the front or within a hundredth of it"),
+                    "margin": number_schema("how much worse all objectives may get before it leaves the front, relative"),
+                    "turning": list_schema(TURNING, "the constants that lower its margin most, at most three"),
+                    "not_distinguished": list_schema(text_schema(), "chips of other kinds of which a design may beat it"),
+                }
+            ),
+            "of the front, in the order of the report",
+        ),
+        "order": KIND_ORDER,
+    },
+    "robustness of a study's front over its assumed and fitted constants",
 )
 
 RIVAL = object_schema(
