@@ -189,7 +189,7 @@ def _run_fleet(typed: Namespace) -> int:
     names, words = _split_words(typed.words)
     if names:
         raise DesignError(f"fleet: expected overrides and flags, got {' '.join(names)}")
-    flags = {name: getattr(typed, name) for name in ("day", "peak", "spare", "cold_start", "shares", "portfolio", "by")}
+    flags = {name: getattr(typed, name) for name in ("day", "peak", "spare", "cold_start", "shares", "portfolio", "rent", "by")}
     out = Path(typed.out) if typed.out else Path("runs") / "fleet" / "fleet.html"
     with _compile_notice("fleet"):
         query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)

@@ -1,4 +1,4 @@
-"""``dse fleet``: the fewest systems that carry a day's load, hour by hour, with their energy and price.
+"""Fewest systems that carry a day's load by hour, with energy and dollars, for ``dse fleet``.
 
 A system is the chips that serve one model together, as its mapping says. Its maximum rate is that of `workload.rate=max`
 under the workload's arrival process. The load of an hour is spread evenly over the systems that serve, spare ones
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -36,7 +35,7 @@ from dse.terminal.progress import ProgressBar
 HOUR, DAY = 3600.0, 86400.0
 """Seconds."""
 
-ORDERS = ("made", "rented", "energy", "chips")
+ORDERS = ("owned", "rented", "energy", "chips")
 """What chips are put in order by, the least first."""
 
 MAX_SYSTEMS = 1_000_000
@@ -53,7 +52,7 @@ PROCESSES = ("poisson", "gamma", "constant")
 
 @dataclass(frozen=True)
 class FleetModel:
-    """One model of a fleet.
+    """One model of a fleet, with its share of the requests.
 
     Attributes:
         share: of all requests.
@@ -74,6 +73,7 @@ class FleetQuery:
         spare: systems of each model beside those that the rate takes.
         cold_start: time from the start of a system until it serves. [s]
         by: a word of `ORDERS`.
+        rents: of chips by name, as text; others have that of their file, if any.
     """
 
     chips: tuple[str, ...]
@@ -83,6 +83,7 @@ class FleetQuery:
     spare: int
     cold_start: float
     by: str
+    rents: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,7 @@ class FleetSystem:
 
     @property
     def design(self) -> Design:
-        """Chip and mapping."""
+        """Chip and mapping of the system."""
         return self.evaluation.design
 
     @property
@@ -143,7 +144,7 @@ class FleetSystem:
 
 @dataclass(frozen=True)
 class FleetTotals:
-    """Sums over a mean day.
+    """Sums of energy, hours and dollars over a mean day.
 
     Attributes:
         requests, tokens: requests and output tokens.
@@ -167,8 +168,8 @@ class FleetTotals:
     chips: float
 
     @property
-    def made(self) -> float:
-        """Dollars of a day where chips are owned: their share of their life, and electricity. [USD]"""
+    def owner_price(self) -> float:
+        """Dollars of a day where chips are owned: a day's part of their price, and electricity. [USD]"""
         return self.capital + self.electricity
 
     @property
@@ -197,9 +198,7 @@ class FleetPool:
     @cached_property
     def loads(self) -> tuple[float, ...]:
         """Rate of each system that serves, by hour. [1/s]"""
-        return tuple(
-            rate / ready if ready else 0.0 for rate, ready in zip(self.rates, self.schedule.ready, strict=True)
-        )
+        return tuple(rate / ready if ready else 0.0 for rate, ready in zip(self.rates, self.schedule.ready, strict=True))
 
     @cached_property
     def power(self) -> tuple[float, ...]:
@@ -213,7 +212,7 @@ class FleetPool:
 
     @property
     def totals(self) -> FleetTotals:
-        """Sums over a mean day."""
+        """Sums of the model's systems over a mean day."""
         days, system = len(self.rates) * HOUR / DAY, self.system
         economics, hours = system.design.chip.economics, self.schedule.system_hours / days
         joules, requests = sum(self.power) * HOUR / days, sum(self.rates) * HOUR / days
@@ -278,7 +277,7 @@ def find_fleets(query: FleetQuery, *, trust: bool = False) -> list[ChipFleet]:
     if all(fleet.why for fleet in fleets):
         raise DesignError(f"fleet: {'; '.join(f'{fleet.chip}: {fleet.why}' for fleet in fleets)}")
     if query.by == "rented" and (unknown := [fleet.chip for fleet in fleets if not fleet.why and _has_no_rent(fleet)]):
-        raise DesignError(f"--by rented: no rent of {', '.join(unknown)}; set +chip.economics.rent='2.5 USD/hour', for one chip")
+        raise DesignError(f"--by rented: no rent of {', '.join(unknown)}; set --rent '{unknown[0]}=2.5 USD/hour'")
     return sorted(fleets, key=lambda fleet: _order_value(fleet, query.by))
 
 
@@ -291,7 +290,7 @@ def _order_value(fleet: ChipFleet, by: str) -> float:
     if fleet.why:
         return math.inf
     totals = fleet.totals
-    value = {"made": totals.made, "rented": totals.rent, "energy": totals.joules, "chips": totals.chips}[by]
+    value = {"owned": totals.owner_price, "rented": totals.rent, "energy": totals.joules, "chips": totals.chips}[by]
     return 1e300 if math.isnan(value) else value
 
 
@@ -311,7 +310,10 @@ def _find_fleet(chip: str, query: FleetQuery, trust: bool) -> ChipFleet:
             needed = [count_systems(rate, system.max_rate, query.spare) for rate in rates]
             pools = [
                 FleetPool(model, system, rates, schedule)
-                for schedule in (schedule_systems(needed, query.cold_start / HOUR), schedule_systems([max(needed)] * len(needed), 0.0))
+                for schedule in (
+                    schedule_systems(needed, query.cold_start / HOUR),
+                    schedule_systems([max(needed)] * len(needed), 0.0),
+                )
             ]
             progress.update(done, len(query.models), f"{model.name} at the loads of the day")
             system = _with_loads(system, words, {load for pool in pools for load in pool.loads if load}, trust)
@@ -326,7 +328,8 @@ def _find_max_rate(chip: str, model: FleetModel, query: FleetQuery, trust: bool)
     Raises:
         DesignError: a limit that is violated, or a bound that no rate keeps.
     """
-    words = [f"chip={chip}", *query.overrides, f"model={model.name}", *model.overrides]
+    rent = [f"++chip.economics.rent='{query.rents[chip]}'"] if chip in query.rents else []
+    words = [f"chip={chip}", *rent, *query.overrides, f"model={model.name}", *model.overrides]
     config = compose([*words, "workload.rate=max"], trust=trust)
     evaluation = evaluate_config(config)
     if evaluation.infeasible is not None:
@@ -387,6 +390,7 @@ def parse_query(
     cold_start: str = "",
     shares: str = "",
     portfolio: str = "",
+    rent: str = "",
     by: str = "",
     trust: bool = False,
 ) -> FleetQuery:
@@ -404,7 +408,9 @@ def parse_query(
         others = ["workload=serving", *others]
     models, others = _read_models(others, shares, portfolio, trust)
     if not day:
-        raise DesignError(f"fleet: name a day's load, as in --day sinusoid --peak '200 Hz', or --day FILE with hour,rate; {EXAMPLE}")
+        raise DesignError(
+            f"fleet: name a day's load, as in --day sinusoid --peak '200 Hz', or --day FILE with hour,rate; {EXAMPLE}"
+        )
     number = spare or "0"
     if not (number.isdecimal() and number.isascii() and int(number) <= MAX_SYSTEMS):
         raise DesignError(f"--spare: {spare!r} is not a whole number from 0, as in --spare 1")
@@ -414,7 +420,21 @@ def parse_query(
     if by and by not in ORDERS:
         raise DesignError(f"--by: {by!r}; {suggest_nearest(by, ORDERS)}")
     load = read_day(day, peak)
-    return FleetQuery(names, models, tuple(others), load, int(number), starts, by or ORDERS[0])
+    return FleetQuery(names, models, tuple(others), load, int(number), starts, by or ORDERS[0], _parse_rents(rent, names))
+
+
+def _parse_rents(text: str, chips: Sequence[str]) -> dict[str, str]:
+    """Rents by chip, as in ``h100=2.5 USD/hour, h200=3.5 USD/hour``; those of one chip may leave out its name."""
+    rents = {}
+    for entry in text.split(",") if text else ():
+        name, _, rent = entry.strip().rpartition("=")
+        name = name or (chips[0] if len(chips) == 1 else "")
+        if name not in chips:
+            raise DesignError(f"--rent: {entry.strip()!r} names none of {', '.join(chips)}; write {chips[0]}=2.5 USD/hour")
+        if not parse_value(rent, "USD/s", f"--rent {name}") > 0:
+            raise DesignError(f"--rent {name}: {rent!r} is not above 0; write {name}=2.5 USD/hour")
+        rents[name] = rent
+    return rents
 
 
 def _parse_list(words: Sequence[str], key: str) -> tuple[str, ...]:
@@ -443,9 +463,7 @@ def _refuse_overrides(words: Sequence[str]) -> None:
             raise DesignError(f"fleet: workload={value} has no rate of requests; set workload=serving, or leave it out")
 
 
-def _read_models(
-    words: list[str], shares: str, portfolio: str, trust: bool
-) -> tuple[tuple[FleetModel, ...], list[str]]:
+def _read_models(words: list[str], shares: str, portfolio: str, trust: bool) -> tuple[tuple[FleetModel, ...], list[str]]:
     """Models with their shares of the load, and overrides without the models."""
     names = _parse_list([word for word in words if word.startswith("model=")], "model")
     others = [word for word in words if not word.startswith("model=")]

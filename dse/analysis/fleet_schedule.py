@@ -14,7 +14,7 @@ from dse.space.errors import DesignError
 
 @dataclass(frozen=True)
 class SystemSchedule:
-    """Systems of each hour.
+    """Number of systems that serve and that are up in each hour.
 
     Attributes:
         needed: that the hour's rate takes, spare ones included.

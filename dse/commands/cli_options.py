@@ -193,7 +193,7 @@ overrides:
     ),
     "fleet": Command(
         "chip=NAME model=NAME --day DAY [overrides]",
-        "fewest systems for a day's load, by hour: energy, dollars made and rented; one model or several",
+        "fewest systems for a day's load, by hour: energy, dollars owned and rented; one model or several",
         """\
 Finds the fewest systems that carry the load of a day within SLOs, hour by hour. A system is the chips that serve a model
 together, as the mapping says. Its maximum rate is that of workload.rate=max. The systems that are up follow the load, ahead by
@@ -207,8 +207,7 @@ a file with models, their shares of the requests and overrides of each:
 overrides:
   workload.ttft='1 s' workload.tpot='50 ms'        SLOs; workload.prompt=2000 workload.output=200, or workload.trace=FILE
   workload.arrivals=gamma workload.cv=3            bursts: the arrivals at each system
-  mapping.both.tp=4                                chips of a system, and others of dse evaluate
-  +chip.economics.rent='2.5 USD/hour'              rent of a chip, where its file has none""",
+  mapping.both.tp=4                                chips of a system, and others of dse evaluate""",
         (
             CommandFlag(("--day",), "rates by the hour: a CSV file with hour,rate, or the name of a day", "DAY", "sinusoid"),
             CommandFlag(("--peak",), "rate of the busiest hour, to which the day is scaled", "RATE", "'200 Hz'"),
@@ -216,7 +215,8 @@ overrides:
             CommandFlag(("--cold-start",), "time from the start of a system until it serves", "TIME", "'3 min'"),
             CommandFlag(("--shares",), "shares of the requests of model=[A,B], in their order", "SHARES", "0.7,0.3"),
             CommandFlag(("--portfolio",), "models with their shares and overrides", "FILE", "portfolio.yaml"),
-            CommandFlag(("--by",), "order of chips: made (default) or rented dollars, energy or chips", "WORD", "rented"),
+            CommandFlag(("--rent",), "rent of a chip, of each where there are several", "RENTS", "'h100=2.5 USD/hour'"),
+            CommandFlag(("--by",), "order of chips: owned (default) or rented dollars, energy or chips", "WORD", "rented"),
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "fleet.html"),
             TRUST_FLAG,

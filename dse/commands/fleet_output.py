@@ -9,10 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.analysis.fleet import HOUR, ChipFleet, FleetPool, FleetQuery, FleetTotals
+from dse.analysis.max_rate_text import describe_caveat, format_range
 from dse.commands.capacity_output import format_dollars
 from dse.config.day_load import HOURS
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
 from dse.evaluators.evaluation import PHYSICS_VERSION
+from dse.evaluators.serving.max_rate import MaxRate
+from dse.evaluators.serving.slo_bounds import make_slo_bounds
 from dse.schemas import stamp_document
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
@@ -27,7 +30,7 @@ KWH = 3.6e6
 MEANINGS = (
     "scaled: systems start and stop with the load; a system that starts draws idle power, one that is off draws none",
     "fixed: the systems of the busiest hour are always up",
-    "made: all chips of the busiest hour are owned and paid over their lifetime, used or not, and electricity as drawn",
+    "owned: all chips of the busiest hour at what they cost to make, paid over their lifetime; electricity as drawn",
     "rented: rent of each hour in which a chip is up",
 )
 """What an answer assumes, a line each."""
@@ -71,8 +74,10 @@ def describe_day(query: FleetQuery) -> str:
 
 def describe_systems(query: FleetQuery, pool: FleetPool) -> str:
     """What systems are, as text: spare ones, cold start and arrivals."""
-    spare = f"and {query.spare} spare, which {'share' if query.spare != 1 else 'shares'} the load" if query.spare else "none spare"
-    starts = f"serves {format_quantity(query.cold_start, 's')} after it starts" if query.cold_start else "serves when it starts"
+    spare = (
+        f"and {query.spare} spare, which {'share' if query.spare != 1 else 'shares'} the load" if query.spare else "none spare"
+    )
+    starts = f"serves {query.cold_start / 60:.4g} min after it starts" if query.cold_start else "serves when it starts"
     return (
         f"each model: as many systems as its rate takes, {spare}; a system {starts}; each sees "
         f"{pool.system.arrivals} arrivals, as at its maximum rate"
@@ -89,15 +94,39 @@ def _print_fleets(fleets: Sequence[ChipFleet]) -> None:
         console.print(escape(line))
     for fleet in fleets:
         for pool in fleet.scaled:
-            console.print(escape(f"{fleet.chip}: {_pool_text(pool)}"))
+            _print_pool(console, fleet.chip, pool)
     console.print(_fleets_table(fleets))
-    if math.isnan(first.totals.rent):
-        console.print("rented: no rent is known; set +chip.economics.rent='2.5 USD/hour'")
+    if unknown := [fleet.chip for fleet in fleets if not fleet.why and math.isnan(fleet.totals.rent)]:
+        console.print(escape(f"rented: no rent of {', '.join(unknown)} is known; set --rent '{unknown[0]}=2.5 USD/hour'"))
     for pool in first.scaled:
         console.print(_hours_table(first.chip, pool))
     for fleet in fleets:
         if fleet.why:
             console.print(f"[red]{escape(fleet.chip)}[/]  {escape(fleet.why)}")
+
+
+def _print_pool(console: SafeConsole, chip: str, pool: FleetPool) -> None:
+    """Print what a system of a model is, what stands behind its rate, and why the rate may not last."""
+    console.print(escape(f"{chip}: {_pool_text(pool)}"))
+    basis = pool.system.evaluation.stack_basis
+    if basis and (band := basis.rate_band(pool.system.max_rate, "requests/s")):
+        console.print(escape(f"{chip}: rate {band}"))
+    for text in (_caveat(pool), pool.system.evaluation.extrapolation_text):
+        if text:
+            console.print(f"[yellow]{escape(f'{chip}: {text}')}[/]")
+
+
+def _max_rate(pool: FleetPool) -> MaxRate:
+    """The maximum rate of a system as it was found."""
+    largest = pool.system.evaluation.load_notes[0].largest
+    assert largest is not None
+    return largest
+
+
+def _caveat(pool: FleetPool) -> str:
+    """Why the maximum rate of a system may not last; empty string if it lasts."""
+    load = pool.system.load
+    return describe_caveat(_max_rate(pool), load, make_slo_bounds(load, load.largest))
 
 
 def _pool_text(pool: FleetPool) -> str:
@@ -107,8 +136,9 @@ def _pool_text(pool: FleetPool) -> str:
     lengths = f"{requests.prompt.mean():,.0f} in, {requests.output.mean():,.0f} out"
     bounds = f"{format_quantity(load.ttft, 's')} TTFT and {format_quantity(load.tpot, 's')} TPOT"
     return (
-        f"{load.model.name} ({pool.model.share:.3g} of the requests): a system of {count_text(round(system.chips), 'chip')} serves "
-        f"{system.max_rate:.4g} requests/s at most, {lengths}, {100 * load.largest:g} % within {bounds}"
+        f"{load.model.name}, {100 * pool.model.share:.4g} % of the requests: a system of "
+        f"{count_text(round(system.chips), 'chip')} serves {system.max_rate:.4g} requests/s at most "
+        f"({format_range(_max_rate(pool))}), {lengths}, {100 * load.largest:g} % within {bounds}"
     )
 
 
@@ -116,7 +146,7 @@ def _fleets_table(fleets: Sequence[ChipFleet]) -> Table:
     table = Table(title="a day, systems that follow the load beside a fixed fleet", title_justify="left")
     table.add_column("chip")
     table.add_column("fleet")
-    names = ("chips owned", "chip-hours", "utilisation", "energy", "made", "a Mtoken", "rented", "a Mtoken")
+    names = ("chips owned", "chip-hours", "utilisation", "energy", "owned", "a Mtoken", "rented", "a Mtoken")
     for name in names:
         table.add_column(name, justify="right")
     for fleet in fleets:
@@ -135,8 +165,8 @@ def _totals_cells(totals: FleetTotals) -> list[str]:
         f"{totals.chip_hours:,.1f} h",
         f"{totals.utilisation:.1%}",
         _known(totals.joules, f"{totals.joules / KWH:,.4g} kWh"),
-        _known(totals.made, format_dollars(totals.made)),
-        _known(totals.made, format_dollars(totals.per_mtoken(totals.made))),
+        _known(totals.owner_price, format_dollars(totals.owner_price)),
+        _known(totals.owner_price, format_dollars(totals.per_mtoken(totals.owner_price))),
         _known(totals.rent, format_dollars(totals.rent)),
         _known(totals.rent, format_dollars(totals.per_mtoken(totals.rent))),
     ]
@@ -149,7 +179,7 @@ def _saved_cells(fleet: ChipFleet) -> list[str]:
         few, many = getattr(fleet.totals, name), getattr(fleet.fixed_totals, name)
         return _known(many, f"{1 - few / many:.1%}" if many else "")
 
-    return [share("chip_hours"), "", share("joules"), share("made"), "", share("rent"), ""]
+    return [share("chip_hours"), "", share("joules"), share("owner_price"), "", share("rent"), ""]
 
 
 def _known(value: float, text: str) -> str:
@@ -163,7 +193,17 @@ def _hours_table(chip: str, pool: FleetPool) -> Table:
     shown = hours[begin : begin + HOURS]
     part = "" if len(hours) == HOURS else f", hours {shown[0]} to {shown[-1]} of {len(hours)} (all: --json)"
     table = Table(title=f"{escape(pool.system.load.model.name)} on {escape(chip)} by hour{part}", title_justify="left")
-    names = ("hour", "requests/s", "systems", "serve", "up (mean)", "load of a system", "utilisation", "within SLO", "grid power")
+    names = (
+        "hour",
+        "requests/s",
+        "systems",
+        "serve",
+        "up (mean)",
+        "load of a system",
+        "utilisation",
+        "within SLO",
+        "grid power",
+    )
     for name in names:
         table.add_column(name, justify="right")
     for hour in shown:
@@ -218,6 +258,9 @@ def _pool_record(scaled: FleetPool, fixed: FleetPool) -> dict[str, Any]:
         "share": scaled.model.share,
         "overrides": list(scaled.model.overrides),
         "text": _pool_text(scaled),
+        "note": _caveat(scaled) or None,
+        "stack_basis": basis.record() if (basis := system.evaluation.stack_basis) else None,
+        "extrapolated": system.evaluation.extrapolation_text or None,
         "max_rate_hz": system.max_rate,
         "chips_of_a_system": round(system.chips),
         "system_price_usd": system.price,
@@ -254,12 +297,10 @@ def _totals_record(totals: FleetTotals) -> dict[str, Any]:
         "requests": totals.requests,
         "output_tokens": totals.tokens,
         "energy_j": totals.joules,
-        "made_usd": totals.made,
+        "owned_usd": totals.owner_price,
         "capital_usd": totals.capital,
         "electricity_usd": totals.electricity,
         "rented_usd": totals.rent,
-        "made_per_mtoken_usd": totals.per_mtoken(totals.made),
+        "owned_per_mtoken_usd": totals.per_mtoken(totals.owner_price),
         "rented_per_mtoken_usd": totals.per_mtoken(totals.rent),
     }
-
-

@@ -29,7 +29,7 @@ class DayLoad:
 
     @property
     def days(self) -> int:
-        """Number of days."""
+        """Number of days that the rates cover."""
         return len(self.rates) // HOURS
 
     @property
@@ -39,7 +39,7 @@ class DayLoad:
 
     @property
     def mean(self) -> float:
-        """Mean rate. [1/s]"""
+        """Mean rate over all hours. [1/s]"""
         return sum(self.rates) / len(self.rates)
 
     def times(self, share: float) -> "DayLoad":
@@ -48,7 +48,7 @@ class DayLoad:
 
 
 def read_day(name: str, peak: str = "") -> DayLoad:
-    """Read the rates of a day.
+    """Read the rates of a day by hour from a file.
 
     Args:
         name: a CSV file, or a day of ``conf/day`` by its name.
@@ -119,5 +119,5 @@ def _refuse_missing(hours: Sequence[int], where: str) -> None:
     wanted = max(HOURS, HOURS * math.ceil((min(max(hours), len(hours) * HOURS) + 1) / HOURS))
     missing = sorted(set(range(wanted)) - set(hours))
     if missing:
-        some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        raise DesignError(f"{where}: hours {some} are missing; a day has the hours 0 to 23, and a second day 24 to 47")
+        listed = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise DesignError(f"{where}: hours {listed} are missing; a day has the hours 0 to 23, and a second day 24 to 47")

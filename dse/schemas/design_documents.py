@@ -435,11 +435,13 @@ FLEET_TOTALS = object_schema(
         "requests": number_schema("requests of a day"),
         "output_tokens": number_schema("token; of a day"),
         "energy_j": nullable_schema(number_schema("J; drawn from the grid; null where energy is not known")),
-        "made_usd": nullable_schema(number_schema("USD; capital and electricity; null where prices are not known")),
+        "owned_usd": nullable_schema(
+            number_schema("USD; capital and electricity, of chips at what they cost to make; null where prices are not known")
+        ),
         "capital_usd": nullable_schema(number_schema("USD; a day's share of the price of all chips that are owned")),
         "electricity_usd": nullable_schema(number_schema("USD")),
         "rented_usd": nullable_schema(number_schema("USD; rent of the hours in which chips are up; null without a rent")),
-        "made_per_mtoken_usd": nullable_schema(number_schema("USD of a million output tokens")),
+        "owned_per_mtoken_usd": nullable_schema(number_schema("USD of a million output tokens")),
         "rented_per_mtoken_usd": nullable_schema(number_schema("USD of a million output tokens")),
     },
     "a mean day, all models together",
@@ -465,6 +467,9 @@ FLEET_MODEL = object_schema(
         "share": number_schema("of all requests"),
         "overrides": list_schema(text_schema(), "of this model alone"),
         "text": text_schema("the system, its maximum rate and its bounds, in words"),
+        "note": nullable_schema(text_schema("why the maximum rate need not last; null where it does")),
+        "stack_basis": nullable_schema(STACK_BASIS),
+        "extrapolated": nullable_schema(text_schema("which constants of the stack were fitted on other chips alone, in words")),
         "max_rate_hz": number_schema("requests/s of a system; the largest that keeps the bounds"),
         "chips_of_a_system": count_schema(),
         "system_price_usd": nullable_schema(number_schema("USD; of its chips with their share of servers")),
@@ -491,7 +496,7 @@ FLEET: Schema = object_schema(
         "assumptions": list_schema(text_schema(), "what the answer assumes, in words"),
         "spare": count_schema("systems of each model beside those that the rate takes"),
         "cold_start_s": number_schema("s; from the start of a system until it serves"),
-        "by": enum_schema(["made", "rented", "energy", "chips"], "order of the fleets, the least first"),
+        "by": enum_schema(["owned", "rented", "energy", "chips"], "order of the fleets, the least first"),
         "fleets": list_schema(
             object_schema(
                 {

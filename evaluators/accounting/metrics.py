@@ -226,6 +226,9 @@ SHIPPED: dict[str, Metric] = {
     ),
     "capital_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for the chips"),
     "electricity_per_mtoken": Metric("USD", "min", "part of price_per_mtoken for electricity"),
+    "rent_per_mtoken": Metric(
+        "USD", "min", "rent of all chips for the time of a million output tokens, where chip.economics.rent is known"
+    ),
     "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy per output token"),
     "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time per prompt token"),
