@@ -101,13 +101,13 @@ def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False
     seed = config["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
-    shares, combine = spec.pop("model_shares", None), str(spec.pop("combine", COMBINATIONS[0]))
+    shares, combine = spec.pop("model_shares", None), str(spec.pop("over_cases", COMBINATIONS[0]))
     if combine not in COMBINATIONS:
-        raise DesignError(f"workload.combine: no option {combine!r}; {suggest_nearest(combine, COMBINATIONS)}")
+        raise DesignError(f"workload.over_cases: no option {combine!r}; {suggest_nearest(combine, COMBINATIONS)}")
     cases = READERS[case_type_of(spec)](spec, _Given(config["model"], folder, seed, guesses))
     weights = () if shares is None else _parse_model_shares(shares, cases)
     if weights and combine != COMBINATIONS[0]:
-        raise DesignError("workload.model_shares: combine=worst does not use it; set workload.combine=mean, or remove it")
+        raise DesignError("workload.model_shares: over_cases=worst does not use it; set workload.over_cases=mean, or remove it")
     return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_context", "mean"), weights, combine)
 
 

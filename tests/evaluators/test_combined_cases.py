@@ -35,7 +35,7 @@ def test_equal_shares_are_the_mean_over_all() -> None:
 
 
 def test_the_worst_of_a_metric_is_its_value_in_the_case_where_it_is_worst() -> None:
-    cases, whole = cases_and_whole("workload.combine=worst")
+    cases, whole = cases_and_whole("workload.over_cases=worst")
     for name in (name for name in MEAN if name in whole):
         worst = max if METRICS[name].better == "min" else min
         assert whole[name] == worst(case[name] for case in cases)
@@ -47,19 +47,19 @@ def test_what_a_case_lacks_does_not_count() -> None:
     each = [case.get("tpot", np.nan) for case in cases]
     assert np.isnan(each).tolist() == [True, False] * 4
     assert whole["tpot"] == pytest.approx((0.175 * (each[1] + each[3]) + 0.075 * (each[5] + each[7])) / 0.5)
-    assert cases_and_whole(*words, "workload.combine=worst")[1]["tpot"] == np.nanmax(each)
+    assert cases_and_whole(*words, "workload.over_cases=worst")[1]["tpot"] == np.nanmax(each)
 
 
 def test_an_answer_says_how_it_combines_cases() -> None:
     assert "metrics are means over all, weighted: Llama-3-8B 0.7, Qwen3-14B 0.3" in repr(
         dse.evaluate([*WORDS, "workload.model_shares=[0.7,0.3]"])
     )
-    assert "metrics are the worst of all" in repr(dse.evaluate([*WORDS, "workload.combine=worst"]))
+    assert "metrics are the worst of all" in repr(dse.evaluate([*WORDS, "workload.over_cases=worst"]))
 
 
 def test_results_of_other_combinations_have_other_keys() -> None:
     workloads = [
-        asked(*WORDS, *more).workload for more in ((), ("workload.model_shares=[0.7,0.3]",), ("workload.combine=worst",))
+        asked(*WORDS, *more).workload for more in ((), ("workload.model_shares=[0.7,0.3]",), ("workload.over_cases=worst",))
     ]
     assert len({workload_key(workload) for workload in workloads}) == 3
 
@@ -70,7 +70,7 @@ def test_results_of_other_combinations_have_other_keys() -> None:
         ("workload.model_shares=[0.7]", "a share for each of Llama-3-8B, Qwen3-14B"),
         ("workload.model_shares=[0.7,0.7]", "sum to 1"),
         ("workload.model_shares=[1.5,-0.5]", "above 0"),
-        ("workload.combine=best", "valid: mean, worst"),
+        ("workload.over_cases=best", "valid: mean, worst"),
     ],
 )
 def test_shares_that_are_none_are_refused(word: str, text: str) -> None:
