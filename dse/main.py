@@ -73,6 +73,7 @@ def _run_command(arguments: list[str]) -> int:
         "evaluate": _run_evaluate,
         "compare": _run_compare,
         "capacity": _run_capacity,
+        "fleet": _run_fleet,
         "explain": _run_explain,
         "robust": _run_robust,
         "whynot": _run_whynot,
@@ -179,6 +180,22 @@ def _run_capacity(typed: Namespace) -> int:
     with _compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
     write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
+    return 0
+
+
+def _run_fleet(typed: Namespace) -> int:
+    from dse.analysis.fleet import find_fleets, parse_query
+    from dse.commands.fleet_output import write_fleets
+
+    names, words = _split_words(typed.words)
+    if names:
+        raise DesignError(f"fleet: expected overrides and flags, got {' '.join(names)}")
+    flags = {name: getattr(typed, name) for name in ("day", "peak", "spare", "cold_start", "shares", "portfolio", "rent", "by")}
+    out = Path(typed.out) if typed.out else Path("runs") / "fleet" / "fleet.html"
+    with _compile_notice("fleet"):
+        query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)
+        fleets = find_fleets(query, trust=typed.trust)
+    write_fleets(fleets, out, as_json=typed.json)
     return 0
 
 

@@ -123,6 +123,7 @@ def evaluate(
         length_limits(workload),
         add_input_metrics(metrics),
     )
+    weights = workload.case_weights
     every, outer = tuple(range(len(workload.cases))), fidelity in outside.external_fidelities()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], ServingLoad)
     serving = _module("serving") if served else None
@@ -142,7 +143,16 @@ def evaluate(
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
             for rows, single_design, found_outcomes in _judged(outcomes, group, design, evaluate_alone, every, apart=not whole):
-                fill_outcomes(outcomes, rows, single_design, found_outcomes, len(workload.cases), metrics)
+                fill_outcomes(
+                    outcomes,
+                    rows,
+                    single_design,
+                    found_outcomes,
+                    len(workload.cases),
+                    metrics,
+                    weights=weights,
+                    worst_case=workload.combine == "worst",
+                )
     return outcomes
 
 

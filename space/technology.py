@@ -1,5 +1,7 @@
 """Silicon records: a process node, main memory devices, die contents, and prices."""
 
+from typing import Any
+
 from dse.space.array_math import Number
 from dse.space.fields import boolean_field, integer_field, option_field, quantity_field, record_class
 
@@ -198,3 +200,6 @@ class Economics:
     lifetime: Number = quantity_field("s", "time over which a chip is paid for", positive=True, former="life")
     duty_cycle: Number = quantity_field("1", "share of its life in which a chip works", high=1.0, positive=True, former="busy")
     markup: Number = quantity_field("1", "price over cost", positive=True)
+    rent: Any = quantity_field(
+        "USD/s", "rent of a chip with its server and electricity; none if absent", positive=True, absent=True
+    )

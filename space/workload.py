@@ -593,13 +593,42 @@ WorkloadCase = (
 """A case of a workload."""
 
 
+COMBINATIONS = ("mean", "worst")
+"""How a metric combines over cases: its mean, or its value in the case where it is worst."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Cases of one type with equal weight; a metric of a workload is the mean over its cases."""
+    """Cases of one type; a metric of a workload is the mean over its cases, unless `combine` is worst.
+
+    Attributes:
+        model_shares: weight of each model by its name, over its cases alike; empty if all cases have the same weight.
+        combine: a word of `COMBINATIONS`.
+    """
 
     name: str
     cases: tuple[WorkloadCase, ...]
     decode_context: str = "mean"
+    model_shares: tuple[tuple[str, float], ...] = ()
+    combine: str = "mean"
+
+    @property
+    def case_weights(self) -> tuple[float, ...]:
+        """Weight of each case in means, which sum to 1; empty if all cases have the same weight."""
+        if not self.model_shares:
+            return ()
+        names = [case.model.name for case in self.cases if isinstance(case, BatchCase | ServingLoad)]
+        shares = dict(self.model_shares)
+        weights = [shares[name] / names.count(name) for name in names]
+        return tuple(weight / sum(weights) for weight in weights)
+
+    @property
+    def combination_text(self) -> str:
+        """How metrics of several cases combine, as text."""
+        if self.combine == "worst":
+            return "metrics are the worst of all"
+        shares = ", ".join(f"{name} {share:g}" for name, share in self.model_shares)
+        return f"metrics are means over all, weighted: {shares}" if shares else "metrics are means over all"
 
 
 def is_fixed_rate(case: WorkloadCase) -> bool:

@@ -38,6 +38,7 @@ LESS = [
         r"^run study=waferllm_gemm",
         "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.off_front=1 verify.submesh=4",
     ),
+    (r"^fleet ", "workload.requests=60 workload.output=16"),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
     (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),

@@ -127,7 +127,7 @@ class Evaluation:
     def title(self) -> str:
         """Workload type, number of cases, published formats, and number of devices if that was left open."""
         devices = f"on {self.devices}" if self.devices else ""
-        return "; ".join(filter(None, (_cases_title(self.cases), self.published, devices)))
+        return "; ".join(filter(None, (_cases_title(self.cases, self.workload), self.published, devices)))
 
     @cached_property
     def bands(self) -> tuple[ErrorBand, ...]:
@@ -504,9 +504,9 @@ def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]
     ]
 
 
-def _cases_title(cases: tuple[CaseResult, ...]) -> str:
+def _cases_title(cases: tuple[CaseResult, ...], workload: Workload) -> str:
     return cases[0].label + (
-        f" and {count_text(len(cases) - 1, 'more case')}; metrics are means over all" if len(cases) > 1 else ""
+        f" and {count_text(len(cases) - 1, 'more case')}; {workload.combination_text}" if len(cases) > 1 else ""
     )
 
 

@@ -191,6 +191,44 @@ overrides:
         ),
         hydra=True,
     ),
+    "fleet": Command(
+        "chip=NAME model=NAME --day DAY [overrides]",
+        "fewest systems for a day's load, by hour: energy, dollars owned and rented; one model or several",
+        """\
+Finds the fewest systems that carry the load of a day within SLOs, hour by hour. A system is the chips that serve a model
+together, as the mapping says. Its maximum rate is that of workload.rate=max. The systems that are up follow the load, ahead by
+the cold start. Prints, beside a fixed fleet, systems by hour, utilisation, energy and dollars of a day; writes
+runs/fleet/fleet.html. chip=[A,B] compares chips, the fewest dollars first.
+
+A day is a file with the columns hour,rate, or a name: sinusoid is made up, with a peak of 1.5 times its mean. A portfolio is
+a file with models, their shares of the requests and overrides of each:
+  models: [{model: llama3_8b, share: 0.7, overrides: [mapping.both.tp=1]}, {model: llama3_70b, share: 0.3}]
+
+overrides:
+  workload.ttft='1 s' workload.tpot='50 ms'        SLOs; workload.prompt=2000 workload.output=200, or workload.trace=FILE
+  workload.arrivals=gamma workload.cv=3            bursts: the arrivals at each system
+  mapping.both.tp=4                                chips of a system, and others of dse evaluate""",
+        (
+            CommandFlag(("--day",), "rates by the hour: a CSV file with hour,rate, or the name of a day", "DAY", "sinusoid"),
+            CommandFlag(("--peak",), "rate of the busiest hour, to which the day is scaled", "RATE", "'200 Hz'"),
+            CommandFlag(("--spare",), "systems of each model beside those that the rate takes; they share the load", "N", "1"),
+            CommandFlag(("--cold-start",), "time from the start of a system until it serves", "TIME", "'3 min'"),
+            CommandFlag(("--shares",), "shares of the requests of model=[A,B], in their order", "SHARES", "0.7,0.3"),
+            CommandFlag(("--portfolio",), "models with their shares and overrides", "FILE", "portfolio.yaml"),
+            CommandFlag(("--rent",), "rent of a chip, of each where there are several", "RENTS", "'h100=2.5 USD/hour'"),
+            CommandFlag(("--by",), "order of chips: owned (default) or rented dollars, energy or chips", "WORD", "rented"),
+            CommandFlag(("--json",), "print everything as JSON"),
+            CommandFlag(("--out",), "write the page to this file", "FILE", "fleet.html"),
+            TRUST_FLAG,
+        ),
+        (
+            "dse fleet chip=h100 model=llama3_8b workload.ttft='1 s' workload.tpot='50 ms' --day sinusoid --peak '200 Hz' "
+            "--spare 1 --cold-start '3 min'",
+            "dse fleet chip=[h100,h200] model=llama3_8b workload.arrivals=gamma workload.cv=3 --day sinusoid --peak '50 Hz'",
+            "dse fleet --json chip=h100 model=[llama3_8b,qwen3_32b] --shares 0.7,0.3 --day sinusoid --peak '20 Hz'",
+        ),
+        hydra=True,
+    ),
     "explain": Command(
         "[STUDY] [--design ID] [overrides]",
         "explain a design: time by resource, effect of each knob, shadow prices of constraints, next designs",

@@ -22,6 +22,7 @@ SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throug
 """Metrics in the table, with what money says and the objective."""
 
 MONEY = ("price_per_mtoken", "system_price")
+RENT = "rent_per_mtoken"
 
 SHOWN_BOTTLENECKS = 3
 """Parts of the machine that are named where time goes."""
@@ -107,7 +108,8 @@ def _facts_table(sides: Sequence[ChipComparison], objective: str) -> Table:
     table.add_column("", no_wrap=True)
     for side in sides:
         table.add_column(escape(side.chip), justify="right", overflow="fold")
-    names = dict.fromkeys((*SHOWN_METRICS, *(name for name in MONEY if name in METRICS), objective))
+    rent = [RENT] if any(side.found and RENT in side.found.metrics for side in sides) else []
+    names = dict.fromkeys((*SHOWN_METRICS, *(name for name in MONEY if name in METRICS), *rent, objective))
 
     def add_text_row(name: str, texts: Sequence[str], **how: Any) -> None:
         table.add_row(name, *(escape(text) if text else "-" for text in texts), **how)

@@ -74,7 +74,9 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
     space = study.question.space
     grid = space.combinations
     size = count_text(grid, "combination") if grid is not None else "not enumerable"
-    cases = count_text(len(study.question.workload.cases), "case")
+    workload = study.question.workload
+    cases = count_text(len(workload.cases), "case")
+    cases += f" ({workload.combination_text})" if workload.model_shares or workload.combine != "mean" else ""
     say(f"  {count_text(len(space.knobs), 'knob')}, {size}; {cases}; fidelity {study.fidelity}; seed {study.seed}")
     if load := describe_load(study):
         say(f"  load: {escape(load)}")

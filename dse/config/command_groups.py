@@ -11,6 +11,7 @@ NOT_TAKEN: dict[str, tuple[str, ...]] = {
     "evaluate": (*OF_RUNS, *GOALS),
     "compare": (*OF_RUNS, *GOALS),
     "capacity": (*OF_RUNS, *GOALS),
+    "fleet": (*OF_RUNS, *GOALS),
     "explain": OF_RUNS,
 }
 """By command, the groups that it does not take."""

@@ -24,6 +24,7 @@ from dse.space.layers import check_layers
 from dse.space.model import EXPERT_LOADS, Model
 from dse.space.requests import Requests, make_requests
 from dse.space.workload import (
+    COMBINATIONS,
     DECODE_CONTEXTS,
     DIAGONAL,
     DIE_EXCHANGES,
@@ -100,8 +101,30 @@ def read_workload(config: Dict[str, Any], folder: Path, *, guesses: bool = False
     seed = config["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise DesignError(f"seed: {seed!r} is not a whole number of at least 0")
+    shares, combine = spec.pop("model_shares", None), str(spec.pop("over_cases", COMBINATIONS[0]))
+    if combine not in COMBINATIONS:
+        raise DesignError(f"workload.over_cases: no option {combine!r}; {suggest_nearest(combine, COMBINATIONS)}")
     cases = READERS[case_type_of(spec)](spec, _Given(config["model"], folder, seed, guesses))
-    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_context", "mean"))
+    weights = () if shares is None else _parse_model_shares(shares, cases)
+    if weights and combine != COMBINATIONS[0]:
+        raise DesignError("workload.model_shares: over_cases=worst does not use it; set workload.over_cases=mean, or remove it")
+    return Workload(str(spec.get("name", "workload")), tuple(cases), spec.get("decode_context", "mean"), weights, combine)
+
+
+def _parse_model_shares(shares: Any, cases: Sequence[Any]) -> tuple[tuple[str, float], ...]:
+    """Share of each model by its name, in the order of the models; they sum to 1."""
+    names = list(dict.fromkeys(case.model.name for case in cases if isinstance(case, BatchCase | ServingLoad)))
+    if not isinstance(shares, list) or len(shares) != len(names):
+        models = ", ".join(names) or "no model here"
+        raise DesignError(f"workload.model_shares: {shares!r} is not a list with a share for each of {models}")
+    parts = [parse_value(share, "1", "workload.model_shares") for share in shares]
+    if not all(part > 0 for part in parts) or abs(sum(parts) - 1) > SHARES_ROUNDING:
+        raise DesignError(f"workload.model_shares: shares must be above 0 and sum to 1, got {shares}")
+    return tuple(zip(names, parts, strict=True))
+
+
+SHARES_ROUNDING = 1e-6
+"""Difference from 1 that a sum of shares may have."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from dse.space.limits import Infeasibility
 from dse.space.multi_chip_space import CHIP_KNOB, chips_with_address
 from dse.space.safe_text import mask_passwords_in
 from dse.space.units import format_quantity
-from dse.space.workload import Workload, workload_of_stream
+from dse.space.workload import COMBINATIONS, Workload, workload_of_stream
 from dse.store.storage_folders import StorageFolder
 from dse.store.store import ResultContext
 
@@ -434,7 +434,9 @@ def _parse_bound(name: str, text: Any) -> MetricConstraint:
 def workload_key(workload: Workload) -> str:
     """Content key of a workload: of its cases, not of their names."""
     rows = [(f"case {i}", case.content) for i, case in enumerate(workload.cases)]
-    return key_of_leaves([("decode_at", workload.decode_context), *rows])
+    combined = [("model_shares", repr(workload.model_shares))] if workload.model_shares else []
+    combined += [("combine", workload.combine)] if workload.combine != COMBINATIONS[0] else []
+    return key_of_leaves([("decode_at", workload.decode_context), *rows, *combined])
 
 
 def _parse_crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:

@@ -22,6 +22,16 @@ def build_capacity_page(data: dict[str, Any]) -> str:
     )
 
 
+def build_fleet_page(data: dict[str, Any]) -> str:
+    """Page of a fleet's day: rate, systems, and load of a system by hour; totals beside a fixed fleet.
+
+    Args:
+        data: as `dse.commands.fleet_output.fleet_record` has it.
+    """
+    models = dict.fromkeys(model["model"] for fleet in data["fleets"] for model in fleet["models"])
+    return _fill_template("fleet", f"{', '.join(models)} on {', '.join(fleet['chip'] for fleet in data['fleets'])}", data)
+
+
 def build_calibration_page(data: dict[str, Any]) -> str:
     """Page of a calibration: measured against simulated, and constants before and after.
 

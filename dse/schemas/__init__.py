@@ -32,6 +32,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "shortlist": (10, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (7, "dse compare --json", design.COMPARE),
     "capacity": (12, "dse capacity --json", design.CAPACITY),
+    "fleet": (1, "dse fleet --json", design.FLEET),
     "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "robust": (1, "dse robust --json", study.ROBUST),

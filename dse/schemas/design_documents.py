@@ -1,4 +1,4 @@
-"""Schemas of documents on designs: `dse evaluate`, `dse compare` and `dse capacity`."""
+"""Schemas of documents on designs: `dse evaluate`, `dse compare`, `dse capacity` and `dse fleet`."""
 
 from dse.schemas.schema_builders import (
     KIND,
@@ -424,4 +424,91 @@ SERVED = object_schema(
 CAPACITY: Schema = object_schema(
     {"physics": count_schema("version of the physics"), "chips": list_schema(SERVED), "without_effect": WITHOUT_EFFECT},
     "maximum rate of requests within SLOs, by the best deployment",
+)
+
+FLEET_TOTALS = object_schema(
+    {
+        "chips_owned": count_schema("those of the busiest hour"),
+        "system_hours": number_schema("h; in which systems are up"),
+        "chip_hours": number_schema("h; in which chips are up"),
+        "utilisation": number_schema("load over the maximum rate, mean over these hours"),
+        "requests": number_schema("requests of a day"),
+        "output_tokens": number_schema("token; of a day"),
+        "energy_j": nullable_schema(number_schema("J; drawn from the grid; null where energy is not known")),
+        "owned_usd": nullable_schema(
+            number_schema("USD; capital and electricity, of chips at what they cost to make; null where prices are not known")
+        ),
+        "capital_usd": nullable_schema(number_schema("USD; a day's share of the price of all chips that are owned")),
+        "electricity_usd": nullable_schema(number_schema("USD")),
+        "rented_usd": nullable_schema(number_schema("USD; rent of the hours in which chips are up; null without a rent")),
+        "owned_per_mtoken_usd": nullable_schema(number_schema("USD of a million output tokens")),
+        "rented_per_mtoken_usd": nullable_schema(number_schema("USD of a million output tokens")),
+    },
+    "a mean day, all models together",
+)
+
+FLEET_HOUR = object_schema(
+    {
+        "hour": count_schema("from 0"),
+        "rate_hz": number_schema("requests/s to the model"),
+        "systems_needed": count_schema("that the rate takes, spare ones included"),
+        "systems_ready": count_schema("that serve: more where a system could not start again in time"),
+        "system_hours": number_schema("h; in which systems are up: those that serve or start"),
+        "load_hz": number_schema("requests/s of each system that serves"),
+        "utilisation": number_schema("that load over the maximum rate"),
+        "slo_attainment": nullable_schema(number_schema("share of the requests within their SLO; null without requests")),
+        "grid_power_w": nullable_schema(number_schema("W; of all systems of the model; null where energy is not known")),
+    }
+)
+
+FLEET_MODEL = object_schema(
+    {
+        "model": text_schema(),
+        "share": number_schema("of all requests"),
+        "overrides": list_schema(text_schema(), "of this model alone"),
+        "text": text_schema("the system, its maximum rate and its bounds, in words"),
+        "note": nullable_schema(text_schema("why the maximum rate need not last; null where it does")),
+        "stack_basis": nullable_schema(STACK_BASIS),
+        "extrapolated": nullable_schema(text_schema("which constants of the stack were fitted on other chips alone, in words")),
+        "max_rate_hz": number_schema("requests/s of a system; the largest that keeps the bounds"),
+        "chips_of_a_system": count_schema(),
+        "system_price_usd": nullable_schema(number_schema("USD; of its chips with their share of servers")),
+        "rent_usd_per_hour": nullable_schema(number_schema("USD/h; of its chips; null where no rent is known")),
+        "idle_power_w": nullable_schema(number_schema("W; of its chips without requests")),
+        "hours": list_schema(FLEET_HOUR, "systems that start and stop with the load"),
+        "fixed_hours": list_schema(FLEET_HOUR, "systems of the busiest hour that are always up"),
+    }
+)
+
+FLEET: Schema = object_schema(
+    {
+        "physics": count_schema("version of the physics"),
+        "day": object_schema(
+            {
+                "name": text_schema("of the file"),
+                "text": text_schema("the load in words"),
+                "rates_hz": list_schema(number_schema("requests/s"), "mean of each hour, from hour 0"),
+                "peak_hz": number_schema("requests/s"),
+                "mean_hz": number_schema("requests/s"),
+            }
+        ),
+        "systems": text_schema("spare systems, cold start and arrivals, in words"),
+        "assumptions": list_schema(text_schema(), "what the answer assumes, in words"),
+        "spare": count_schema("systems of each model beside those that the rate takes"),
+        "cold_start_s": number_schema("s; from the start of a system until it serves"),
+        "by": enum_schema(["owned", "rented", "energy", "chips"], "order of the fleets, the least first"),
+        "fleets": list_schema(
+            object_schema(
+                {
+                    "chip": text_schema(),
+                    "why_not": nullable_schema(text_schema("why there is no fleet; null if there is one")),
+                    "scaled": nullable_schema(FLEET_TOTALS, "systems that start and stop with the load"),
+                    "fixed": nullable_schema(FLEET_TOTALS, "systems of the busiest hour that are always up"),
+                    "models": list_schema(FLEET_MODEL),
+                }
+            )
+        ),
+        "without_effect": WITHOUT_EFFECT,
+    },
+    "the fewest systems for a day's load, by hour, with energy and dollars of the day",
 )

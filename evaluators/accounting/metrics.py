@@ -285,6 +285,9 @@ SHIPPED: dict[str, Metric] = {
         needs=("fleet_systems", "throughput_per_system_mm2"),
         worth=lambda values, design: values["throughput_per_system_mm2"] * (values["fleet_systems"] > 0),
     ),
+    "rent_per_mtoken": Metric(
+        "USD", "min", "rent of all chips for the time of a million output tokens, where chip.economics.rent is known"
+    ),
     "rated_energy": Metric("J", "min", "rated power x time, of all dies"),
     "energy_per_token": Metric("J/token", "min", "energy per output token"),
     "prefill_rated_energy_per_token": Metric("J/token", "min", "rated power x prefill time per prompt token"),

@@ -21,6 +21,9 @@ def fill_outcomes(
     case_outcomes: list[CaseOutcomes],
     cases: int,
     wanted: Collection[str] | None,
+    *,
+    weights: tuple[float, ...] = (),
+    worst_case: bool = False,
 ) -> None:
     """Write the metrics and the worst limit of some designs into their rows of outcomes.
 
@@ -31,12 +34,15 @@ def fill_outcomes(
         case_outcomes: metrics and limits of groups of cases.
         cases: of the workload; a metric is combined over them as its kind says.
         wanted: metrics; None for all.
+        weights: of cases in means, with sum 1; empty for equal ones.
+        worst_case: whether the worst case counts where else the mean does.
     """
     total: dict[str, Any] = {}
     lacking: dict[str, Any] = {}  # share of the cases without a value, as of decode where prefill gives all tokens
     worst: Any = 0.0
     for judged in case_outcomes:
-        share = len(judged.rows) / cases
+        inside = np.array([weights[row] for row in judged.rows]) if weights else None
+        share = len(judged.rows) / cases if inside is None else float(inside.sum())
         metrics = (
             compute_all(judged.metrics if wanted is None else select_metrics(judged.metrics, wanted)) if judged.metrics else {}
         )
@@ -53,18 +59,19 @@ def fill_outcomes(
             total.update(metrics)
             metrics = {}
         for name, value in metrics.items():
-            over = METRICS[name].over
+            over = _worst_of(name) if worst_case and METRICS[name].over == "mean" else METRICS[name].over
             many = len(judged.rows) > 1 and isinstance(value, np.ndarray) and value.ndim == 2
             if over == "mean":
                 if (missing := np.isnan(value)).any():
-                    lacks = share * (missing.mean(axis=0) if many else missing)
+                    lacks = share * (_mean(missing, inside) if many else missing)
                     lacking[name], value = lacking.get(name, 0.0) + lacks, np.where(missing, 0.0, value)
-                value = value.mean(axis=0) if many else value
+                value = _mean(value, inside) if many else value
                 value = value if share == 1 else value * share
                 total[name] = total[name] + value if name in total else value
             else:
-                value = getattr(value, over)(axis=0) if many else value
-                total[name] = value if name not in total else (np.maximum if over == "max" else np.minimum)(total[name], value)
+                farther = (EXTREMES_WITH_VALUE if worst_case else EXTREMES)[over]
+                value = farther.reduce(value, axis=0) if many else value
+                total[name] = value if name not in total else farther(total[name], value)
         for limit in judged.limits:
             worst = _bind(outcomes, rows, limit, worst)
     for name, lacks in lacking.items():
@@ -73,6 +80,21 @@ def fill_outcomes(
         if not judged.priced:  # of all cases together there is only what each has
             total = {name: value for name, value in total.items() if name in judged.metrics}
     _put(outcomes.columns, rows, {name: total[name] for name in _ordered(tuple(total), len(METRICS))})
+
+
+EXTREMES = {"max": np.maximum, "min": np.minimum}
+EXTREMES_WITH_VALUE = {"max": np.fmax, "min": np.fmin}
+"""The same of cases that have a value."""
+
+
+def _worst_of(name: str) -> str:
+    """Extreme of a metric that is its worst value."""
+    return "max" if METRICS[name].better == "min" else "min"
+
+
+def _mean(value: Any, weights: Any) -> Any:
+    """Mean over cases, shape (cases, designs), by their weights; None for equal ones."""
+    return value.mean(axis=0) if weights is None else np.average(value, axis=0, weights=weights)
 
 
 ROUNDING = 1e-9

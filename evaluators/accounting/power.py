@@ -32,8 +32,10 @@ def power_metrics(
         peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
             A mean above it counts instead. [W]
     """
+    rented = chip.economics is not None and chip.economics.rent is not None
     return make_lazy_metrics(
-        PHASE_POWER_METRICS, lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak())
+        (*PHASE_POWER_METRICS, *RENT_METRICS) if rented else PHASE_POWER_METRICS,
+        lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak()),
     )
 
 
@@ -54,6 +56,9 @@ PHASE_POWER_METRICS = (
     "electricity_per_mtoken",
 )
 """Metrics of phases that are computed on demand."""
+
+RENT_METRICS = ("rent_per_mtoken",)
+"""The same of chips whose rent is known."""
 
 KERNEL_POWER_METRICS = ("energy", "power", "peak_power")
 """Metrics of a single kernel that are computed on demand."""
@@ -90,6 +95,7 @@ def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, deco
         "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
         "capital_per_mtoken": lambda: priced()["chips"],
         "electricity_per_mtoken": lambda: priced()["electricity"],
+        "rent_per_mtoken": lambda: chip.economics.rent * (chips * latency) * (1e6 / tokens),
     }
 
 

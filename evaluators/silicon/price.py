@@ -170,10 +170,21 @@ def token_price_by_part(
     """
     economics = chip.economics
     owned = system_price(chip, decode_cores) * (chips / (economics.lifetime * economics.duty_cycle)) * seconds
-    drawn = (joules + chips * _beside(chip) * seconds) * (
-        economics.pue * economics.electricity_price / economics.power_supply_efficiency
-    )
+    drawn = grid_power(chip, chips * seconds, joules) * economics.electricity_price
     return {"chips": owned * (1e6 / tokens), "electricity": drawn * (1e6 / tokens)}
+
+
+def grid_power(chip: Chip, chips: Any, watts: Any) -> Any:
+    """Power drawn from the grid for chips: with servers, network, supply losses and the data centre. [W]
+
+    Energy likewise, of chip-seconds and joules. [J]
+
+    Args:
+        chip, chips: that are up, and how many.
+        watts: power of all these chips.
+    """
+    economics = chip.economics
+    return (watts + chips * _beside(chip)) * (economics.pue / economics.power_supply_efficiency)
 
 
 def _beside(chip: Chip) -> Any:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from dse.analysis.capacity import find_capacity
+from dse.analysis.fleet import find_fleets, parse_query
 from dse.commands.capacity_output import capacity_record
+from dse.commands.fleet_output import fleet_record
 from dse.commands.validate_all import list_published_files, simulate_rows
 from dse.commands.validate_all import validation_record as validated
-from dse.report.standalone_pages import build_capacity_page, build_validation_page
+from dse.report.standalone_pages import build_capacity_page, build_fleet_page, build_validation_page
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -52,4 +54,24 @@ def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
         note = capacity_record(sides)["chips"][0]["note"]
         assert note
         assert note in page.inner_text("body")
+    page.close()
+
+
+def test_the_page_of_a_fleet_fits_a_phone_and_draws_each_hour(browser: Any, tmp_path: Path) -> None:
+    words = [word for word in WORDS if "=[" not in word and word.partition("=")[0] not in ("devices", "disaggregated", "space")]
+    words = [word for word in words if not word.startswith("+space")]
+    data = fleet_record(find_fleets(parse_query(words, day="sinusoid", peak="90 Hz", spare="1", cold_start="30 min")))
+    (tmp_path / "page.html").write_text(build_fleet_page(data), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelector('#plots > div:last-child .main-svg .ytick')", timeout=60_000)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    drawn = page.evaluate("[...document.querySelectorAll('#plots > div')].map(of => [...of.data[0].y])")
+    hours = data["fleets"][0]["models"][0]["hours"]
+    assert drawn[0][:24] == pytest.approx(data["day"]["rates_hz"])
+    assert drawn[1][:24] == pytest.approx([hour["system_hours"] for hour in hours])
+    assert drawn[2][:24] == pytest.approx([hour["load_hz"] for hour in hours])
+    assert drawn[3][:24] == pytest.approx([hour["grid_power_w"] / 1e3 for hour in hours])
+    text = page.inner_text("body")
+    assert all(line in text for line in (*data["assumptions"], data["day"]["text"], data["fleets"][0]["models"][0]["note"]))
     page.close()
