@@ -113,7 +113,7 @@ def make_scale(title: str, unit: str, values: Any, *, logarithmic: bool | None =
     positive = numbers[numbers > 0]
     if logarithmic is None:
         logarithmic = len(positive) == len(numbers) > 0 and bool(positive.max() > DECADE_AND_A_HALF * positive.min())
-    kind: dict[str, Any] = {"type": "log", "dtick": "D2", "exponentformat": "power"} if logarithmic else {"rangemode": "tozero"}
+    kind: dict[str, Any] = {"type": "log", "dtick": "D2", "exponentformat": "none"} if logarithmic else {"rangemode": "tozero"}
     return Scale(divisor, shown, {"title": f"{title} [{pretty_unit(shown)}]" if shown else title, **kind})
 
 
@@ -260,7 +260,7 @@ def _legend(across: list[float], up: list[float], count: int, *, side_by_side: b
     """Legend of a panel: below its column, to the right of its row, or above a single panel."""
     font = {"size": 11, "color": "--soft"}
     if side_by_side:
-        return {"x": across[0], "xanchor": "left", "y": -0.16, "yanchor": "top", "font": font, "traceorder": "normal"}
+        return {"x": across[0], "xanchor": "left", "y": -0.19, "yanchor": "top", "font": font, "traceorder": "normal"}
     if count > 1:
         return {"x": 1.01, "xanchor": "left", "y": up[1], "yanchor": "top", "font": font}
     return {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "font": font}

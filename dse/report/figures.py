@@ -52,6 +52,13 @@ CLOUD, MARK_RANGE = "other designs", (7.0, 26.0)
 """Name of designs off the front; least and largest mark of a roofline. [px]"""
 
 
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+"""Marks of a roofline, by phase."""
+
+MAX_NAMES, NAME_ROOM = 8, (0.35, 0.12)
+"""Names of operators in a roofline at most, and decades across and up between two of them."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One kind of figure.
@@ -332,21 +339,7 @@ def roofline_figure(name: str, operators: Sequence[Sequence[Any]], rates: PeakRa
             x.at([ends[0], ridge]), y.at([memory * ends[0], flops]), "--s2", f"main memory: {format_quantity(memory, 'B/s')}"
         )
         roofs.insert(0, slope)
-    phases = list(dict.fromkeys(operator[0] for operator in shown))
-    traces = []
-    for phase, symbol in zip(phases, _symbols(len(phases)), strict=True):
-        of = [place for place, operator in enumerate(shown) if operator[0] == phase]
-        shares = [shown[place][8] / total for place in of]
-        traces.append(
-            {
-                "type": "scatter", "mode": "markers", "name": plain(phase), "x": x.at(intensity[of]), "y": y.at(speed[of]),
-                "marker": {
-                    "symbol": symbol, "size": [_mark_size(share) for share in shares], "opacity": 0.85,
-                    "color": [RESOURCE_COLOURS.get(shown[place][4], "--s8") for place in of],
-                },
-                "text": [_operator_text(shown[place], total) for place in of], "hovertemplate": "%{text}<extra></extra>",
-            }
-        )  # fmt: skip
+    marks, labels = _operator_marks(shown, total, x.at(intensity), y.at(speed)), _key_traces(shown)
     outside = 1 - sum(operator[8] for operator in shown) / total if total else 0.0
     caption = (
         f"{case}. A mark an operator, as large as its share of the time, coloured by what bounds it; roofs are those of "
@@ -354,18 +347,65 @@ def roofline_figure(name: str, operators: Sequence[Sequence[Any]], rates: PeakRa
         f"the cache. "
         f"{100 * outside:.3g} % of the time is in operators without operations or bytes, such as collectives."
     )
-    return FigureSpec(f"Roofline of design {name}", caption, (Panel((*roofs, *traces), x.axis, y.axis),))
+    return FigureSpec(f"Roofline of design {name}", caption, (Panel((*roofs, *labels, *marks), x.axis, y.axis),))
+
+
+def _operator_marks(
+    shown: Sequence[Sequence[Any]], total: float, x: Sequence[float], y: Sequence[float]
+) -> list[dict[str, Any]]:
+    """A trace a phase, in which the operators of the largest shares have their names beside them."""
+    named, phases = _named_marks(shown, x, y), list(dict.fromkeys(operator[0] for operator in shown))
+    traces = []
+    for place, phase in enumerate(phases):
+        of = [number for number, operator in enumerate(shown) if operator[0] == phase]
+        traces.append(
+            {
+                "type": "scatter", "mode": "markers+text", "showlegend": False, "cliponaxis": False,
+                "x": [x[number] for number in of], "y": [y[number] for number in of],
+                "marker": {
+                    "symbol": SYMBOLS[place % len(SYMBOLS)], "size": [_mark_size(shown[number][8] / total) for number in of],
+                    "opacity": 0.85, "color": [RESOURCE_COLOURS.get(shown[number][4], "--s8") for number in of],
+                },
+                "text": [plain(shown[number][2]) if number in named else "" for number in of],
+                "textposition": "bottom center", "textfont": {"size": 10, "color": "--soft"},
+                "hovertext": [_operator_text(shown[number], total) for number in of],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+            }
+        )  # fmt: skip
+    return traces
+
+
+def _named_marks(shown: Sequence[Sequence[Any]], x: Sequence[float], y: Sequence[float]) -> set[int]:
+    """Operators that have room for a name: from the largest share of the time, none near another with a name."""
+    named: list[int] = []
+    for number in sorted(range(len(shown)), key=lambda number: -shown[number][8]):
+        apart = all(
+            abs(np.log10(x[number] / x[other])) > NAME_ROOM[0] or abs(np.log10(y[number] / y[other])) > NAME_ROOM[1]
+            for other in named
+        )
+        if apart and len(named) < MAX_NAMES:
+            named.append(number)
+    return set(named)
+
+
+def _key_traces(shown: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Entries of the legend: a symbol for each phase, a colour for each resource that bounds an operator."""
+    phases, bounds = (list(dict.fromkeys(operator[column] for operator in shown)) for column in (0, 4))
+    keys = [(phase, SYMBOLS[place % len(SYMBOLS)], "--dot", 0) for place, phase in enumerate(phases)]
+    keys += [(f"bound by {bound}", "line-ew", RESOURCE_COLOURS.get(bound, "--s8"), 4) for bound in bounds]
+    return [
+        {
+            "type": "scatter", "mode": "markers", "name": plain(name), "x": [None], "y": [None], "hoverinfo": "skip",
+            "marker": {"symbol": symbol, "size": 9, "color": colour, "line": {"width": width, "color": colour}},
+        }
+        for name, symbol, colour, width in keys
+    ]  # fmt: skip
 
 
 def _mark_size(share: float) -> float:
     """Diameter of an operator's mark, whose area grows with its share of the time. [px]"""
     low, high = MARK_RANGE
     return round(low + (high - low) * min(1.0, max(share, 0.0)) ** 0.5, 1)
-
-
-def _symbols(count: int) -> list[str]:
-    known = ("circle", "square", "diamond", "triangle-up", "cross", "x")
-    return [known[place % len(known)] for place in range(count)]
 
 
 def _operator_text(operator: Sequence[Any], total: float) -> str:
@@ -406,7 +446,7 @@ def cost_figure(records: Mapping[str, Sequence[Sequence[Any]]], study: str) -> F
             }
             for place, (block, values) in enumerate(stacks.items())
         )  # fmt: skip
-        x = {"title": "design", "type": "category", "showgrid": False, "tickangle": -60}
+        x = {"title": "", "type": "category", "showgrid": False, "tickangle": -60}
         panels.append(Panel(bars, x, y.axis, {"barmode": "stack", "bargap": 0.25}))
     caption = f"Of one chip of each design, {len(records)} of the front from the best first objective on the left."
     return FigureSpec(f"{study}: area, power and price by block", caption, tuple(panels), side_by_side=True)

@@ -64,6 +64,9 @@ SIMULATED = frozenset(metrics[-1].name for metrics in RESOURCES.values())
 MAX_CASE_ROWS = 200
 """Designs of a chip whose cases are evaluated one by one, where a workload has several: the best in both."""
 
+MAX_NAMED = 12
+"""Measured points from which on only the first of each chip has its name beside it."""
+
 MAX_OTHERS = 1500
 """Points off the curves; of more, an even choice."""
 
@@ -170,7 +173,7 @@ def throughput_per_user(study: Study, frame: pd.DataFrame, per: str = "") -> Fig
     if measured:
         traces.append(_measured_trace(measured, metric, x, y))
     return FigureSpec(
-        f"{title.capitalize()} per {_resource_of(metric)} against tokens/s of a user",
+        f"{title.capitalize()} per {_resource_of(metric).replace('mm2', 'mm²')} against tokens/s of a user",
         _caption(study, metric, measured),
         (Panel(tuple(traces), x.axis, y.axis),),
     )
@@ -246,20 +249,22 @@ def _measured_trace(measured: Sequence[tuple[MeasuredPoint, float]], metric: Res
 
 
 def _labels(chips: Sequence[str]) -> list[str]:
-    """Name of each chip at its first point, empty strings at its others.
+    """Name of each chip at each of its points, or at its first one where there are many points.
 
-    >>> _labels(["a100", "a100", "wse2"])
-    ['a100', '', 'wse2']
+    >>> _labels(["a100", "a100", "wse2"]), _labels(["a100"] * MAX_NAMED)[-2:]
+    (['a100', 'a100', 'wse2'], ['', ''])
     """
-    return ["" if chip in chips[:place] else plain(chip) for place, chip in enumerate(chips)]
+    many = len(chips) >= MAX_NAMED
+    return ["" if many and chip in chips[:place] else plain(chip) for place, chip in enumerate(chips)]
 
 
 def _caption(study: Study, metric: ResourceMetric, measured: Sequence[tuple[MeasuredPoint, float]]) -> str:
     """What the figure shows, and on what its measured points rest."""
-    base = (
-        f"One curve a chip: its points that no other beats in both; each is a mapping and a load. {plain_name(metric.name)}: "
+    words = plain_name(metric.name)
+    text = (
+        f"One curve a chip: its points that no other beats in both; each is a mapping and a load. "
+        f"{words[0].upper()}{words[1:]}: {METRICS[metric.name].definition}."
     )
-    text = base[0].upper() + base[1:] + METRICS[metric.name].definition + "."
     if not measured:
         return text + " No shipped row states both speeds of a real machine with this model."
     modelled = "" if all(point.has_published_area for point, _ in measured) and "mm2" in metric.unit else _modelled_text(metric)
