@@ -349,8 +349,8 @@ Without --design, load and roofline are of the knee of the front.""",
         ),
         (
             "dse figure quickstart pareto --x tpot --y energy_per_token",
-            "dse figure quickstart roofline --out roofline.svg",
-            "dse figure mesh_llm throughput_per_user --per dollar --out curves.png",
+            "dse figure quickstart roofline --out roofline.html",
+            "dse figure quickstart throughput_per_user --per dollar",
         ),
     ),
     "schema": Command(

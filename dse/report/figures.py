@@ -28,7 +28,7 @@ from dse.report.figure_style import (
     make_scale,
     plain,
 )
-from dse.report.interactivity import throughput_per_user
+from dse.report.interactivity import chip_colour, throughput_per_user
 from dse.report.metric_names import plain_name
 from dse.report.reported_study import ReportedStudy
 from dse.report.time_breakdown import breakdown_record, cached_breakdown
@@ -138,11 +138,11 @@ def build_pareto(part: ReportedStudy, x: str = "", y: str = "") -> FigureSpec:
             "x": at[0](others), "y": at[1](others), "marker": {"size": 4, "color": "--ghost"},
         }
     ]  # fmt: skip
-    for place, (chip, part_of) in enumerate(_by_chip(front)):
+    for chip, part_of in _by_chip(front):
         traces.append(
             {
                 "type": "scatter", "mode": "markers", "name": f"front{f', {plain(chip)}' * bool(chip)} ({len(part_of):,})",
-                "x": at[0](part_of), "y": at[1](part_of), "marker": {"size": 8, "color": SERIES[place % len(SERIES)]},
+                "x": at[0](part_of), "y": at[1](part_of), "marker": {"size": 8, "color": chip_colour(study, chip)},
                 "text": [_design_text(study, row) for row in part_of.to_dict("records")],
                 "hovertemplate": "%{text}<extra></extra>",
             }

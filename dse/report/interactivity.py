@@ -160,12 +160,12 @@ def throughput_per_user(study: Study, frame: pd.DataFrame, per: str = "") -> Fig
                 "x": x.at(others["user"]), "y": y.at(others["gain"]), "marker": {"size": 4, "color": "--ghost"},
             }
         )  # fmt: skip
-    for place, (chip, curve) in enumerate(rows[rows["best"]].groupby("chip", sort=False)):
+    for chip, curve in rows[rows["best"]].groupby("chip", sort=False):
         traces.append(
             {
                 "type": "scatter", "mode": "lines+markers", "name": plain(chip),
                 "x": x.at(curve["user"]), "y": y.at(curve["gain"]),
-                "line": {"color": SERIES[place % len(SERIES)], "width": 1.8}, "marker": {"size": 7},
+                "line": {"color": chip_colour(study, str(chip)), "width": 1.8}, "marker": {"size": 7},
                 "text": [_point_text(row, metric, several=several) for row in curve.to_dict("records")],
                 "hovertemplate": "%{text}<extra></extra>",
             }
@@ -177,6 +177,12 @@ def throughput_per_user(study: Study, frame: pd.DataFrame, per: str = "") -> Fig
         _caption(study, metric, measured),
         (Panel(tuple(traces), x.axis, y.axis),),
     )
+
+
+def chip_colour(study: Study, chip: str) -> str:
+    """Colour of a chip of a study in all its figures, by its place among them."""
+    chips = [chosen.get(CHIP_KNOB) for chosen, _ in study.question.space.base_spaces]
+    return SERIES[chips.index(chip) % len(SERIES)] if chip in chips else SERIES[0]
 
 
 def _has_values(frame: pd.DataFrame, name: str) -> bool:
