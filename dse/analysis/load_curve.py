@@ -75,7 +75,7 @@ def latency_against_load(
     Raises:
         DesignError: the load has users or requests at once in place of a rate.
     """
-    if not math.isfinite(load.rate):
+    if not math.isfinite(load.requests.rate):
         raise DesignError(
             "workload.arrivals: latency against load needs requests that arrive at a rate, "
             f"got {'a closed loop of users' if load.requests.users else 'requests all at once'}; use poisson"
@@ -85,7 +85,9 @@ def latency_against_load(
     saturated = _saturated_rate(design, load, fidelity)
     rate = max_rate or _largest_rate(design, load, fidelity, share, saturated)
     end = min(saturated, BEYOND * rate) if rate else saturated
-    rates = np.unique(np.append(end * np.arange(1, POINTS + 1) / POINTS, rate if rate else []))
+    rates = np.linspace(end / POINTS, end, POINTS)
+    if rate and not np.isclose(rates, rate, rtol=1e-9, atol=0.0).any():
+        rates = np.sort(np.append(rates, rate))
     values = _metrics_at(design, load, fidelity, rates, (*LATENCIES, ATTAINMENT))
     kept = {name: value for name, value in values.items() if np.isfinite(value).any()}
     classes = [(slo_class.name, slo_class.ttft, slo_class.tpot) for slo_class in load.classes] or [("", load.ttft, load.tpot)]

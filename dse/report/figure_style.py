@@ -224,9 +224,9 @@ def _frame_layout(spec: FigureSpec) -> dict[str, Any]:
         "paper_bgcolor": "--paper",
         "plot_bgcolor": "--paper",
         "hovermode": "closest",
-        "margin": {"l": 70, "r": 24, "t": 76 + 16 * lines, "b": 56},
+        "margin": {"l": 70, "r": 24, "t": 100 + 16 * lines, "b": 56},
         "width": 1100 if spec.side_by_side else 900,
-        "height": 720 if spec.side_by_side else 560 if len(spec.panels) == 1 else 260 * len(spec.panels) + 100,
+        "height": 760 if spec.side_by_side else 600 if len(spec.panels) == 1 else 260 * len(spec.panels) + 130,
     }
 
 

@@ -4,6 +4,7 @@ Each is built here once, from stored results and evaluations of single designs; 
 draw the same panels.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import Study
 from dse.explanations.stored_design import find_stored_design
 from dse.report.figure_style import (
+    DECADE_AND_A_HALF,
     RESOURCE_COLOURS,
     SERIES,
     FigureSpec,
@@ -27,6 +29,7 @@ from dse.report.figure_style import (
     line_trace,
     make_scale,
     plain,
+    short_number,
 )
 from dse.report.interactivity import chip_colour, throughput_per_user
 from dse.report.metric_names import plain_name
@@ -47,6 +50,9 @@ MAX_BARS = 12
 
 MAX_BLOCKS = 7
 """Blocks with a colour of their own; smaller ones are one."""
+
+SHARE_OF = "share of"
+"""What begins the title of an axis of shares."""
 
 CLOUD, MARK_RANGE = "other designs", (7.0, 26.0)
 """Name of designs off the front; least and largest mark of a roofline. [px]"""
@@ -116,7 +122,7 @@ def build_pareto(part: ReportedStudy, x: str = "", y: str = "") -> FigureSpec:
     """
     study, goals = part.study, list(part.study.objectives)
     frame = part.frame
-    numeric = [name for name in frame if name != DESIGN and _numbers(frame[name]) is not None]
+    numeric = [str(name) for name in frame if name != DESIGN and _numbers(frame[name]) is not None]
     names = [x or goals[0], y or next((goal for goal in goals if goal != (x or goals[0])), "")]
     for axis, column in zip(("x", "y"), names, strict=True):
         if not column:
@@ -167,7 +173,7 @@ def build_load(part: ReportedStudy, design: str = "") -> FigureSpec:
         DesignError: the workload has no arriving requests, or no such design.
     """
     name, values = _chosen_design(part, design)
-    return load_figure(name, design_load_curve(part, values))
+    return design_load_figure(part, name, values)
 
 
 def build_roofline(part: ReportedStudy, design: str = "") -> FigureSpec:
@@ -205,6 +211,15 @@ def build_cost(part: ReportedStudy, design: str = "") -> FigureSpec:
         )
         records[name] = breakdown_record(study.fidelity, parts)["chip"]
     return cost_figure(records, study.name)
+
+
+def design_load_figure(part: ReportedStudy, name: str, values: Mapping[str, Value]) -> FigureSpec:
+    """Latency against load of a design by its id and knob values.
+
+    Raises:
+        DesignError: the workload has no arriving requests.
+    """
+    return load_figure(name, design_load_curve(part, values))
 
 
 def design_load_curve(part: ReportedStudy, values: Mapping[str, Value]) -> LoadCurve:
@@ -300,7 +315,8 @@ def _load_caption(curve: LoadCurve) -> str:
     if curve.is_known:
         largest = f"The largest rate is the design's metric max_rate ({asked})."
     elif curve.max_rate:
-        largest = f"The largest rate is that of these requests ({asked}); few requests overstate it."
+        most = ", and saturation ends it" if curve.max_rate >= curve.saturated else ""
+        largest = f"The largest rate is that of these requests ({asked}{most}); few requests overstate it."
     else:
         largest = f"No rate down to {2.0**-6:.3g} of saturation has {asked}."
     return f"By {curve.fidelity}, {curve.requests:,} requests at the largest rate. {largest}"
@@ -405,7 +421,7 @@ def _key_traces(shown: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
 def _mark_size(share: float) -> float:
     """Diameter of an operator's mark, whose area grows with its share of the time. [px]"""
     low, high = MARK_RANGE
-    return round(low + (high - low) * min(1.0, max(share, 0.0)) ** 0.5, 1)
+    return round(low + (high - low) * math.sqrt(min(1.0, max(share, 0.0))), 1)
 
 
 def _operator_text(operator: Sequence[Any], total: float) -> str:
@@ -436,20 +452,41 @@ def cost_figure(records: Mapping[str, Sequence[Sequence[Any]]], study: str) -> F
     for title in titles:
         unit = next(unit for record in records.values() for of, unit, _ in record if of == title)
         blocks = {name: next((dict(values) for of, _, values in record if of == title), {}) for name, record in records.items()}
-        stacks = _largest_blocks(blocks)
-        y = make_scale(title, unit, [sum(parts.values()) for parts in blocks.values()], logarithmic=False)
-        bars = tuple(
-            {
-                "type": "bar", "name": plain(block), "x": list(blocks), "y": y.at(values),
-                "marker": {"color": SERIES[place % len(SERIES)], "line": {"width": 0}},
-                "hovertemplate": f"{plain(block)}: %{{y:.4~g}} {y.unit}<extra>%{{x}}</extra>",
-            }
-            for place, (block, values) in enumerate(stacks.items())
-        )  # fmt: skip
-        x = {"title": "", "type": "category", "showgrid": False, "tickangle": -60}
-        panels.append(Panel(bars, x, y.axis, {"barmode": "stack", "bargap": 0.25}))
-    caption = f"Of one chip of each design, {len(records)} of the front from the best first objective on the left."
+        panels.append(_bars_panel(title, unit, blocks))
+    shares = (
+        " Where chips differ much in size, bars are shares of the total, which stands below." if _are_shares(panels) else ""
+    )
+    caption = f"Of one chip of each design, {len(records)} of the front from the best first objective on the left.{shares}"
     return FigureSpec(f"{study}: area, power and price by block", caption, tuple(panels), side_by_side=True)
+
+
+def _bars_panel(title: str, unit: str, blocks: Mapping[str, Mapping[str, float]]) -> Panel:
+    """Stacked bars, one a design: amounts by block, or shares of the total where totals differ by `DECADE_AND_A_HALF`."""
+    totals = [sum(parts.values()) for parts in blocks.values()]
+    are_shares = max(totals) > DECADE_AND_A_HALF * min(total for total in totals if total)
+    scale = make_scale(title, unit, totals, logarithmic=False)
+    axis = {"title": f"{SHARE_OF} {title} [%]", "range": [0, 100]} if are_shares else scale.axis
+    names = [
+        f"{name}, {format_quantity(total, unit, 3)}" if are_shares else name for name, total in zip(blocks, totals, strict=True)
+    ]
+    bars = []
+    for place, (block, values) in enumerate(_largest_blocks(blocks).items()):
+        parts = [100 * value / total if total else 0.0 for value, total in zip(values, totals, strict=True)]
+        texts = [format_quantity(value, unit) for value in values]
+        bars.append(
+            {
+                "type": "bar", "name": plain(block), "x": names, "text": texts, "textposition": "none",
+                "y": [short_number(part) for part in parts] if are_shares else scale.at(values),
+                "marker": {"color": SERIES[place % len(SERIES)], "line": {"width": 0}},
+                "hovertemplate": f"{plain(block)}: %{{text}}<extra>%{{x}}</extra>",
+            }
+        )  # fmt: skip
+    x = {"title": "", "type": "category", "showgrid": False, "tickangle": -60}
+    return Panel(tuple(bars), x, axis, {"barmode": "stack", "bargap": 0.25})
+
+
+def _are_shares(panels: Sequence[Panel]) -> bool:
+    return any(panel.y["title"].startswith(SHARE_OF) for panel in panels)
 
 
 def _largest_blocks(blocks: Mapping[str, Mapping[str, float]]) -> dict[str, list[float]]:

@@ -4,7 +4,7 @@ Each point is a mapping and a load: a design in one case of the workload. The cu
 other point of the chip beats in both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,7 +199,7 @@ def _speeds(rows: pd.DataFrame) -> Any:
     return rows[["user", "gain"]].to_numpy(dtype=float)
 
 
-def _point_text(row: dict[str, Any], metric: ResourceMetric, *, several: bool) -> str:
+def _point_text(row: Mapping[Any, Any], metric: ResourceMetric, *, several: bool) -> str:
     rate = row.get("max_rate")
     largest = f"largest rate {format_quantity(rate, 'Hz')}" if rate is not None and np.isfinite(rate) else ""
     knobs = f"chip {row['chip']}" if several else ""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,9 +13,8 @@ from dse.report.figure_style import FigureSpec
 from dse.report.figures import (
     build_throughput_per_user,
     cost_figure,
-    design_load_curve,
+    design_load_figure,
     even_choice,
-    load_figure,
     roofline_figure,
 )
 from dse.report.interactivity import RESOURCES
@@ -61,7 +61,7 @@ def collect_page_figures(
 
 def _speed_figures(part: ReportedStudy) -> dict[str, Any]:
     """Throughput per user over each resource that the study has a metric for."""
-    figures = {per: _record_or_none(lambda per=per: build_throughput_per_user(part, per)) for per in RESOURCES}
+    figures = {per: _record_or_none(partial(build_throughput_per_user, part, per)) for per in RESOURCES}
     return {per: figure for per, figure in figures.items() if figure is not None}
 
 
@@ -73,9 +73,7 @@ def _rooflines(part: ReportedStudy, frame: pd.DataFrame, start: int, front: Mapp
         if rates is None:
             break
         name = str(frame[DESIGN].iloc[row])
-        figures[str(start + row)] = _record_or_none(
-            lambda name=name, record=record, rates=rates: roofline_figure(name, record["operators"], rates, case.label)
-        )
+        figures[str(start + row)] = _record_or_none(partial(roofline_figure, name, record["operators"], rates, case.label))
     return {row: figure for row, figure in figures.items() if figure is not None}
 
 
@@ -91,7 +89,7 @@ def _load_curves(
         what = [("load", study.question.space.key_at(values)), ("by", study.fidelity)]
         figure = kept.find(what)
         if figure is None and time.monotonic() - began < LOAD_BUDGET_S:
-            figure = _record_or_none(lambda name=name, values=values: load_figure(name, design_load_curve(part, values)))
+            figure = _record_or_none(partial(design_load_figure, part, name, values))
             figure = kept.keep(what, figure) if figure is not None else None
         if figure is not None:
             figures[str(start + row)] = figure

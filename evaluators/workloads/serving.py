@@ -22,7 +22,7 @@ from dse.evaluators.accounting.serving_instances.serving_layout import ServingLa
 from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
-from dse.evaluators.accounting.usage import PeakRates, system_peak_rates
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.serving.kv_memory import paged_memory
 from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
@@ -78,8 +78,7 @@ def case_power_profile(design: Design, case: WorkloadCase, decode_context: str, 
 
 def peak_rates(design: Design) -> PeakRates:
     """Peak rates of all chips of a design together."""
-    layout = serving_layout(design)
-    return system_peak_rates(layout.peak_rates(design), layout.device_count(design))
+    return serving_layout(design).system_peak_rates(design)
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:

@@ -19,7 +19,7 @@ from dse.evaluators.evaluation import peak_rates
 from dse.execution.result_frame import knob_values, report_order
 from dse.report import interactivity
 from dse.report.figure_style import palette, resolve_colours
-from dse.report.figures import FIGURES, MAX_BARS, build_figure, load_figure
+from dse.report.figures import FIGURES, MAX_BARS, build_figure, cost_figure, load_figure
 from dse.report.payload import report_payload
 from dse.report.plotly_library import FORMATS, write_figure
 from dse.report.reported_study import ReportedStudy
@@ -36,9 +36,8 @@ SERVING = (
     "workload=serving",
     "workload.prompt=512",
     "workload.output=64",
-    "workload.requests=40",
     "workload.rate='4 Hz'",
-    "workload.ttft='200 ms'",
+    "workload.ttft='6 ms'",
     "workload.tpot='20 ms'",
 )
 
@@ -168,7 +167,7 @@ def test_the_largest_rate_keeps_the_bounds_and_a_little_more_does_not(served: Qu
 
 
 def test_latency_against_load_needs_a_rate(served: Question) -> None:
-    config = compose([*SERVING[:-4], "workload.arrivals=offline"])
+    config = compose([*SERVING[:5], "workload.arrivals=offline"])
     offline = build_question(config, find_study_folder(config))
     with pytest.raises(DesignError, match=r"workload.arrivals: .*requests all at once; use poisson"):
         latency_against_load(offline.base, offline.workload.cases[0], "analytical")  # type: ignore[arg-type]
@@ -183,7 +182,7 @@ def test_a_load_figure_draws_each_latency_with_its_bound_and_the_largest_rate(se
     for panel, prefix in ((0, "ttft"), (1, "t[pb][ot]t?")):
         lines = [trace for trace in spec.panels[panel].traces if trace["mode"] == "lines+markers"]
         assert len(lines) == sum(re.match(prefix, name) is not None for name in curve.metrics if name in LATENCIES)
-    assert trace_named(spec, "bound", 0)["name"] == "bound: 200 ms"
+    assert trace_named(spec, "bound", 0)["name"] == "bound: 6 ms"
     assert trace_named(spec, "largest rate", 0)["x"] == pytest.approx([curve.max_rate] * 2, rel=1e-5)
     assert spec.panels[2].traces[0]["y"] == pytest.approx((100 * curve.metrics["slo_attainment"]).tolist())
 
@@ -220,7 +219,8 @@ def test_bars_of_a_front_add_up_to_its_metrics(part: ReportedStudy) -> None:
     names = area.traces[0]["x"]
     assert len(names) == min(MAX_BARS, len(front))
     totals = np.sum([bar["y"] for bar in area.traces], axis=0)
-    assert totals == pytest.approx(front.set_index("design").loc[names, "die_mm2"].to_numpy(dtype=float), rel=1e-4)
+    rows = front.set_index("design").loc[names]
+    assert totals == pytest.approx((rows["system_mm2"] / rows["mapping.both.tp"]).to_numpy(dtype=float), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +263,17 @@ def test_an_html_figure_needs_nothing_beside_it(part: ReportedStudy, tmp_path: P
     assert not re.findall(r'<script[^>]* src="http', text)
 
 
+def test_bars_of_chips_of_very_different_size_are_shares_with_their_totals() -> None:
+    records = {
+        "a": [("area of a chip", "mm2", {"sram": 30.0, "links": 10.0})],
+        "b": [("area of a chip", "mm2", {"sram": 4000.0})],
+    }
+    (panel,) = cost_figure(records, "two").panels
+    assert panel.y["title"] == "share of area of a chip [%]"
+    assert panel.traces[0]["x"] == ["a, 40 mm2", "b, 4e+03 mm2"]
+    assert [bar["y"] for bar in panel.traces] == [[75.0, 100.0], [25.0, 0.0]]
+
+
 def test_another_kind_of_file_is_refused_with_those_there_are(part: ReportedStudy, tmp_path: Path) -> None:
     with pytest.raises(DesignError, match=r"front.pdf: expected a name that ends in .html, .svg, .png"):
         write_figure(build_figure(part, "pareto"), tmp_path / "front.pdf")
@@ -296,7 +307,6 @@ def test_an_svg_has_the_axes_of_the_figure(part: ReportedStudy, tmp_path: Path, 
     assert "time per output token [ms]" in text
 
 
-@pytest.mark.usefixtures("unmeasured")
 def test_a_page_has_figures_of_the_study_and_of_its_front(part: ReportedStudy) -> None:
     (study,) = report_payload([part])["studies"]
     figures = study["figures"]
