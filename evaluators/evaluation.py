@@ -262,7 +262,7 @@ def power_over_time(
 
 
 def peak_rates(design: Design, case: WorkloadCase) -> PeakRates | None:
-    """Peak rates of all chips of a design together, at its number formats; None for single kernels. [FLOP/s], [B/s]"""
+    """Peak rates of all chips of a design together; None for single kernels. [FLOP/s], [B/s]"""
     evaluator = _evaluator(design, case)
     return None if evaluator.peak_rates is None else evaluator.peak_rates(design)
 

@@ -1,4 +1,4 @@
-"""Published speed of real machines: tokens/s of a user and of the system, from the rows of studies that ship.
+"""Published speed of real machines: tokens/s of a user and of the system, from rows that ship.
 
 A point needs the speed that a user gets as well as that of all devices, so that rows of offline benchmarks, which state
 the latter alone, give none.
@@ -50,7 +50,7 @@ class MeasuredPoint:
     has_published_area: bool
     simulated: dict[str, float]
 
-    def per(self, metric: str, inverse: float = 0.0) -> float:
+    def throughput_per(self, metric: str, inverse: float = 0.0) -> float:
         """Measured throughput over a resource, which is that of the simulated machine; NaN if unknown.
 
         Args:
@@ -74,7 +74,7 @@ def measured_points(models: frozenset[str], metrics: frozenset[str]) -> tuple[Me
         overrides = overrides_of(row, "overrides")
         if models.intersection(word.partition("=")[2] for word in overrides if word.startswith("model=")):
             speeds.setdefault(overrides, {}).setdefault(row["metric"], (row, _si_value(row)))
-    points = (_point(overrides, of, metrics) for overrides, of in speeds.items())
+    points = (_point(overrides, values, metrics) for overrides, values in speeds.items())
     return tuple(point for point in points if point is not None)
 
 

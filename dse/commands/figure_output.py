@@ -11,7 +11,7 @@ from dse.terminal.progress import say
 
 
 def write_study_figure(study: str, name: str, out: str, *overrides: str, trust: bool = False, **options: str) -> int:
-    """Write a figure of a study to a file, by default a page in the run's folder, and print its title and caption.
+    """Write a figure of a study to a file, and print its title and caption.
 
     Args:
         study: name of the study.

@@ -1,4 +1,4 @@
-"""Panels of figures in Plotly's terms, and their look: one set of colours and fonts for the page, Python and files.
+"""Panels of figures in Plotly's terms, with one look for the page, Python and files.
 
 Colours are names of variables of `page.css`. The page resolves them in its theme, `compose_panels` in a given one.
 """
@@ -96,7 +96,7 @@ class Scale:
     unit: str
     axis: dict[str, Any]
 
-    def at(self, values: Any) -> list[float]:
+    def axis_values(self, values: Any) -> list[float]:
         """Values of the axis, from values in SI."""
         return [short_number(value) for value in np.asarray(values, dtype=float) / self.divisor]
 
@@ -118,7 +118,7 @@ def make_scale(title: str, unit: str, values: Any, *, logarithmic: bool | None =
 
 
 def pretty_unit(unit: str) -> str:
-    """A unit as it is read.
+    """A unit as people read it, with raised digits.
 
     >>> pretty_unit("token/s/mm2"), pretty_unit("us")
     ('token/s/mm²', 'µs')

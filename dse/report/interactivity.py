@@ -1,4 +1,4 @@
-"""Throughput over a resource against tokens/s of a user: one curve a chip, and points of real machines.
+"""Throughput over a resource against tokens/s of a user: a curve a chip, and real machines.
 
 Each point is a mapping and a load: a design in one case of the workload. The curve of a chip has its points that no
 other point of the chip beats in both.
@@ -72,7 +72,7 @@ MAX_OTHERS = 1500
 
 
 def interactivity_rows(study: Study, frame: pd.DataFrame, metric: ResourceMetric) -> pd.DataFrame:
-    """Feasible designs in each case, with ``user`` [token/s], ``gain`` (throughput over the resource), ``chip``, ``best``.
+    """Feasible designs in each case, with the speed of a user and the throughput over a resource.
 
     Args:
         study: the study.
@@ -80,7 +80,8 @@ def interactivity_rows(study: Study, frame: pd.DataFrame, metric: ResourceMetric
         metric: of the study.
 
     Returns:
-        A row a design and case; ``case`` is its label, and ``best`` whether it is on the curve of its chip.
+        A row a design and case: ``user`` [token/s], ``gain`` (throughput over the resource), ``chip``, ``case`` (its label) and
+        ``best`` (whether it is on the curve of its chip).
     """
     rows = frame[frame["feasible"]]
     rows = rows[np.isfinite(rows[[TOKEN_TIME, metric.name]].to_numpy(dtype=float)).all(axis=1)]
@@ -124,11 +125,11 @@ def find_resource_metric(frame: pd.DataFrame, per: str, name: str) -> ResourceMe
         raise DesignError(
             f"figure throughput_per_user: needs feasible designs with {TOKEN_TIME} and throughput; study {name!r} has none"
         )
-    found = known[per or valid[0]]
-    if found is None:
-        wanted = " or ".join(metric.name for metric in RESOURCES[per])
+    metric = known[per or valid[0]]
+    if metric is None:
+        wanted = " or ".join(option.name for option in RESOURCES[per])
         raise DesignError(f"figure throughput_per_user: study {name!r} has no {wanted}; valid for per: {', '.join(valid)}")
-    return found
+    return metric
 
 
 def throughput_per_user(study: Study, frame: pd.DataFrame, per: str = "") -> FigureSpec:
@@ -157,14 +158,15 @@ def throughput_per_user(study: Study, frame: pd.DataFrame, per: str = "") -> Fig
         traces.append(
             {
                 "type": "scatter", "mode": "markers", "name": "other designs", "hoverinfo": "skip",
-                "x": x.at(others["user"]), "y": y.at(others["gain"]), "marker": {"size": 4, "color": "--ghost"},
+                "x": x.axis_values(others["user"]), "y": y.axis_values(others["gain"]),
+                "marker": {"size": 4, "color": "--ghost"},
             }
         )  # fmt: skip
     for chip, curve in rows[rows["best"]].groupby("chip", sort=False):
         traces.append(
             {
                 "type": "scatter", "mode": "lines+markers", "name": plain(chip),
-                "x": x.at(curve["user"]), "y": y.at(curve["gain"]),
+                "x": x.axis_values(curve["user"]), "y": y.axis_values(curve["gain"]),
                 "line": {"color": chip_colour(study, str(chip)), "width": 1.8}, "marker": {"size": 7},
                 "text": [_point_text(row, metric, several=several) for row in curve.to_dict("records")],
                 "hovertemplate": "%{text}<extra></extra>",
@@ -217,7 +219,7 @@ def _comparable_points(study: Study, metric: ResourceMetric) -> list[tuple[Measu
     """Real machines that serve a model of the study, with their throughput over the resource; of each chip the best in both."""
     kept = RESOURCES[_resource_of(metric)][-1]
     models = {str(name) for key, name in study.config["choices"].items() if key.partition("@")[0] == "model"}
-    points = [(point, point.per(kept.name, kept.inverse)) for point in measured_points(frozenset(models), SIMULATED)]
+    points = [(point, point.throughput_per(kept.name, kept.inverse)) for point in measured_points(frozenset(models), SIMULATED)]
     points = [(point, gain) for point, gain in points if np.isfinite(gain)]
     best = []
     for chip in dict.fromkeys(point.chip for point, _ in points):
@@ -247,7 +249,7 @@ def _measured_trace(measured: Sequence[tuple[MeasuredPoint, float]], metric: Res
     ]
     return {
         "type": "scatter", "mode": "markers+text", "name": "measured",
-        "x": x.at([point.user_rate for point, _ in measured]), "y": y.at([gain for _, gain in measured]),
+        "x": x.axis_values([point.user_rate for point, _ in measured]), "y": y.axis_values([gain for _, gain in measured]),
         "text": _labels([point.chip for point, _ in measured]), "textposition": "top center",
         "textfont": {"size": 10, "color": "--soft"}, "hovertext": texts, "hovertemplate": "%{hovertext}<extra></extra>",
         "marker": {"size": 9, "symbol": "diamond-open", "color": "--warm", "line": {"width": 1.6}}, "cliponaxis": False,

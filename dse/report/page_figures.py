@@ -9,14 +9,9 @@ import pandas as pd
 
 from dse.evaluators.evaluation import peak_rates
 from dse.execution.result_frame import DESIGN, knob_values
+from dse.report.design_figures import cost_figure, roofline_figure
 from dse.report.figure_style import FigureSpec
-from dse.report.figures import (
-    build_throughput_per_user,
-    cost_figure,
-    design_load_figure,
-    even_choice,
-    roofline_figure,
-)
+from dse.report.figures import build_throughput_per_user, design_load_figure, even_choice
 from dse.report.interactivity import RESOURCES
 from dse.report.page_cache import PageCache, table_key
 from dse.report.reported_study import ReportedStudy

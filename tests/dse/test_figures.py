@@ -18,8 +18,9 @@ from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import peak_rates
 from dse.execution.result_frame import knob_values, report_order
 from dse.report import interactivity
+from dse.report.design_figures import cost_figure, load_figure
 from dse.report.figure_style import palette, resolve_colours
-from dse.report.figures import FIGURES, MAX_BARS, build_figure, cost_figure, load_figure
+from dse.report.figures import FIGURES, MAX_BARS, build_figure
 from dse.report.payload import report_payload
 from dse.report.plotly_library import FORMATS, write_figure
 from dse.report.reported_study import ReportedStudy
@@ -128,7 +129,7 @@ def test_measured_points_lie_where_their_rows_say() -> None:
 def test_a_measured_point_over_area_is_its_throughput_over_the_area_of_its_dies() -> None:
     metrics = frozenset({"throughput_per_system_mm2", "system_mm2"})
     (point, *_) = (point for point in measured_points(frozenset({"llama3_70b"}), metrics) if point.chip == "gaudi3")
-    assert point.per("throughput_per_system_mm2") == pytest.approx(point.rate / point.simulated["system_mm2"])
+    assert point.throughput_per("throughput_per_system_mm2") == pytest.approx(point.rate / point.simulated["system_mm2"])
 
 
 def test_published_die_areas_are_those_of_the_silicon_rows() -> None:
@@ -140,7 +141,7 @@ def test_published_die_areas_are_those_of_the_silicon_rows() -> None:
 @pytest.mark.parametrize("inverse", [0.0, 1e6])
 def test_a_point_as_fast_as_simulated_has_the_simulated_metric(inverse: float) -> None:
     point = MeasuredPoint("", "", "", "", 1.0, 50.0, False, False, {"throughput": 50.0, "some": 4.0})
-    assert point.per("some", inverse) == (inverse / 4.0 if inverse else 4.0)
+    assert point.throughput_per("some", inverse) == (inverse / 4.0 if inverse else 4.0)
 
 
 def test_load_curves_have_the_metrics_of_an_evaluation_at_their_rates(served: Question) -> None:

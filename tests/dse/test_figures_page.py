@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from dse.report import interactivity
 from dse.report.figures import build_figure
 from dse.report.payload import ReportedStudy
 from tests.dse.test_report import rows_of
@@ -16,24 +15,19 @@ __all__ = ["browser", "opened", "part"]
 CARD = "Throughput per mm² against tokens/s of a user"
 
 
-@pytest.fixture(autouse=True)
-def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interactivity, "measured_points", lambda models, metrics: ())
-
-
 def card(page: Any, title: str) -> Any:
     found = page.locator("section.card", has=page.locator("h2", has_text=title))
     found.first.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=60_000)
     return found
 
 
-def test_the_curve_of_a_chip_is_drawn_with_every_point(opened: Callable[..., Any], part: ReportedStudy) -> None:
+def test_every_point_of_throughput_per_user_is_drawn(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part)
     spec = build_figure(part, "throughput_per_user")
-    (curve,) = [trace for trace in spec.panels[0].traces if trace["mode"] == "lines+markers"]
     settle(page)
-    drawn = card(page, CARD).locator(".scatterlayer .trace").last.locator(".point")
-    assert drawn.count() == len(curve["x"])
+    drawn = card(page, CARD).locator(".scatterlayer .trace")
+    counts = [drawn.nth(place).locator(".point").count() for place in range(drawn.count())]
+    assert counts == [len(trace["x"]) for trace in spec.panels[0].traces]
 
 
 def test_another_resource_draws_its_figure(opened: Callable[..., Any], part: ReportedStudy) -> None:
