@@ -72,7 +72,8 @@ def load_figure(name: str, curve: LoadCurve) -> FigureSpec:
         )
     share = 100 * curve.metrics["slo_attainment"]
     kept = {
-        "type": "scatter", "mode": "lines+markers", "name": "within the SLO", "x": x.axis_values(curve.rates), "y": share.tolist(),
+        "type": "scatter", "mode": "lines+markers", "name": "within the SLO",
+        "x": x.axis_values(curve.rates), "y": share.tolist(),
         "line": {"color": "--s3", "width": 1.8}, "marker": {"size": 5},
         "hovertemplate": f"%{{y:.4~g}} % at %{{x:.4~g}} {x.unit}<extra></extra>",
     }  # fmt: skip
