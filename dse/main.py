@@ -46,7 +46,7 @@ def main() -> None:
         sys.exit(2)
 
 
-NAMED = ("explain", "robust", "whynot", "show", "report", "export")
+NAMED = ("explain", "robust", "whynot", "show", "report", "export", "figure")
 """Commands that take the name of a study."""
 
 
@@ -83,6 +83,7 @@ def _run_command(arguments: list[str]) -> int:
         "list": _run_list,
         "show": _run_show,
         "export": _run_export,
+        "figure": _run_figure,
         "schema": _run_schema,
         "mcp": _run_mcp,
     }
@@ -346,6 +347,18 @@ def _run_export(typed: Namespace) -> int:
     if to not in FORMATS:
         raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
     return export_study(name, to, typed.out, *overrides, trust=typed.trust)
+
+
+def _run_figure(typed: Namespace) -> int:
+    names, overrides = _split_words(typed.words)
+    if len(names) != 2:
+        raise DesignError(
+            f"figure: expected a study and a figure, got {' '.join(names) or 'nothing'}; as in dse figure quickstart pareto"
+        )
+    from dse.commands.figure_output import write_study_figure
+
+    options = {name: getattr(typed, name) for name in ("design", "per", "x", "y")}
+    return write_study_figure(*names, typed.out, *overrides, trust=typed.trust, **options)
 
 
 def _hydra_line(typed: Namespace) -> list[str]:

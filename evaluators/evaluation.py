@@ -20,6 +20,7 @@ from dse.evaluators.accounting.outcome_columns import fill_outcomes
 from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.sequence_limits import LENGTH, length_limits, length_remedy_text
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import SUBMESH_MARK, core_extent, parse_fidelity
 from dse.evaluators.malloc_settings import MANY, keep_freed_memory
@@ -268,6 +269,12 @@ def power_over_time(
         return None
     seconds, watts = (np.ravel(metrics[name]).astype(float) for name in ("latency", "power"))
     return PowerProfile(np.array([0.0, seconds[0]]), watts[:1], (case.label,))
+
+
+def peak_rates(design: Design, case: WorkloadCase) -> PeakRates | None:
+    """Peak rates of all chips of a design together; None for single kernels. [FLOP/s], [B/s]"""
+    evaluator = _evaluator(design, case)
+    return None if evaluator.peak_rates is None else evaluator.peak_rates(design)
 
 
 def submesh_text(design: Design, workload: Workload) -> str:

@@ -384,6 +384,34 @@ Parquet, or in a file beside CSV and JSON. The format optuna is a journal that o
             "dse export quickstart --to optuna",
         ),
     ),
+    "figure": Command(
+        "STUDY NAME [overrides]",
+        "a figure of a study as HTML, SVG or PNG: front, throughput per user, latency against load, roofline, cost",
+        """\
+Draws one figure from the stored results of a study, and writes it to a file by the end of its name: .html (a page of its own),
+.svg or .png (which need pip install 'mesh-dse[figures]' and Chromium). dse.load(STUDY).figure(NAME) has the same in Python.
+
+figures:
+  pareto                designs over the first two objectives, with the front; --x and --y take other metrics or knobs
+  throughput_per_user   throughput per mm2, --per dollar or watt, against tokens/s of a user: a curve a chip, measured machines
+  load                  TTFT, time per token and SLO attainment of a design against the rate; --design ID
+  roofline              operators of a design under the roofs of its chips; --design ID
+  cost                  area, power and price by block, front designs side by side; --design ID for one
+Without --design, load and roofline are of the knee of the front.""",
+        (
+            CommandFlag(("--out",), "write to this file instead of NAME.html in the run's folder", "FILE", "roofline.svg"),
+            DESIGN,
+            CommandFlag(("--per",), "resource of throughput_per_user: mm2, dollar or watt", "RESOURCE", "dollar"),
+            CommandFlag(("--x",), "metric or knob across, of pareto", "NAME", "tpot"),
+            CommandFlag(("--y",), "metric or knob up, of pareto", "NAME", "energy_per_token"),
+            TRUST_FLAG,
+        ),
+        (
+            "dse figure quickstart pareto --x tpot --y energy_per_token",
+            "dse figure quickstart roofline --out roofline.html",
+            "dse figure quickstart throughput_per_user --per dollar",
+        ),
+    ),
     "schema": Command(
         "[DOCUMENT]",
         "the JSON Schema of a document that --json prints; without a name, the list of documents",

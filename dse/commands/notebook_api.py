@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dse.explanations.dominance import DominanceReport
     from dse.explanations.explanation import Explanation
     from dse.explanations.sample_noise import FrontSample
-    from dse.report.payload import ReportedStudy
+    from dse.report.reported_study import ReportedStudy
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,29 @@ class StoredStudy:
         """
         return write_comparison_report([self])
 
+    def figure(self, name: str, **options: str) -> Any:
+        """A figure of the study, as a `plotly.graph_objects.Figure` in SI units with prefixes.
+
+        Args:
+            name: pareto, throughput_per_user, load, roofline or cost.
+            options: of the figure: ``x`` and ``y`` of pareto; ``per`` of throughput_per_user (mm2, dollar, watt); ``design``
+                of load, roofline and cost, an id as ``frame()`` has it, by default the knee of the front.
+
+        Raises:
+            DesignError: no such figure or option, or there are no results here that it needs.
+        """
+        from dse.report.figures import build_figure
+        from dse.report.plotly_library import make_plotly_figure
+
+        return make_plotly_figure(build_figure(self.part(), name, **options))
+
     def part(self) -> "ReportedStudy":
         """The study as a report shows it.
 
         Raises:
             DesignError: there are no results here.
         """
-        from dse.report.payload import ReportedStudy
+        from dse.report.reported_study import ReportedStudy
 
         study = self.study
         searched, screened = self._search_and_screen()

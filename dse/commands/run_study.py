@@ -30,7 +30,7 @@ from dse.execution.warm_start import WarmStart, take_over_results
 from dse.execution.workers import make_evaluator
 from dse.report.caveats import describe_stacks, find_dropped_facts
 from dse.report.page_cache import PageCache
-from dse.report.payload import ReportedStudy
+from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample
 from dse.report.study_page import write_report
 from dse.search.optuna_samplers import make_sampler

@@ -205,15 +205,18 @@ def tied_columns(study: Study, frame: pd.DataFrame) -> dict[str, Array]:
     return found_columns
 
 
-def rows_by_case(study: Study, frame: pd.DataFrame, metric: str) -> dict[str, pd.DataFrame]:
-    """Feasible designs once for each case of the workload, with a metric's value in that case."""
+def rows_by_case(study: Study, frame: pd.DataFrame, *metrics: str) -> dict[str, pd.DataFrame]:
+    """Feasible designs once for each case of the workload, with the values of some metrics in that case."""
     space, workload = study.question.space, study.question.workload
     rows = frame[frame["feasible"]]
     if not len(rows):
         return {}
     designs = space.stack(encode_rows(space, rows))
-    values = evaluate_with_derived(designs, workload, study.question.defined, fidelity=study.fidelity, cases=True).cases[metric]
-    return {case.label: rows.assign(**{metric: values}) for case, values in zip(workload.cases, values, strict=True)}
+    values = evaluate_with_derived(designs, workload, study.question.defined, fidelity=study.fidelity, cases=True).cases
+    return {
+        case.label: rows.assign(**{metric: values[metric][place] for metric in metrics})
+        for place, case in enumerate(workload.cases)
+    }
 
 
 def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:

@@ -9,7 +9,10 @@ function drawCards() {
   const sources = Map.groupBy(studies, study => JSON.stringify(study.sources));
   put(
     "cards",
+    openCards(),
+    each(speedCard),
     each(bindsCard),
+    each(costCard),
     each(importanceCard),
     each(pricesCard),
     each(remarksCard),
@@ -25,6 +28,7 @@ function drawCards() {
     runsCard(),
   );
   for (const plot of document.querySelectorAll("#cards .plot")) plot.paint();
+  drawOpenCards();
 }
 
 function card(title, caption, kind, ...children) {

@@ -1,23 +1,6 @@
 // One design: its objectives and constraints, knobs, what binds, operators, metrics, neighbours, and how to have it again.
 
-const BOUNDS = {
-  matrix: "--s1",
-  products: "--s1",
-  vector: "--s7",
-  hbm: "--s2",
-  l2: "--s6",
-  network: "--s4",
-  multicast: "--s4",
-  reduction: "--s3",
-  synchronisation: "--s6",
-  words: "--s4",
-  prefetch: "--s5",
-  hops: "--s3",
-  stages: "--s6",
-  starts: "--s8",
-  overhead: "--s8",
-  overlap: "--s5",
-};
+const BOUNDS = {}; // colours of what takes time, as the data have them
 
 function openDesign(row) {
   view.open = row;

@@ -13,6 +13,7 @@ const view = {
 };
 
 function takeDesigns(data) {
+  Object.assign(BOUNDS, data.bounds);
   UNIT.prefixes = data.prefixes;
   UNIT.scaled = new Set(data.scaled);
   Object.assign(designs, {data, rows: data.rows, studies: data.studies, columns: new Map()});

@@ -110,7 +110,10 @@ function refresh() {
     drawParallel();
     drawTable();
     drawDesign();
-    if (view.drawn === drawnKey()) return;
+    if (view.drawn === drawnKey()) {
+      if (window.Plotly && view.figured !== view.open) drawOpenCards();
+      return;
+    }
     view.drawn = drawnKey(); // the header and the cards are about whole studies: filters do not move them
     drawHead();
     tellLive();

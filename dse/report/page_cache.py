@@ -21,7 +21,7 @@ from dse.terminal.atomic_files import write_atomically
 CACHE_FILE = "explained.json"
 """Of the run folder: a line with the checksum of the next one, which has everything by key."""
 
-WATCHED_PACKAGES = ("accuracy", "config", "evaluators", "execution", "explanations", "report", "search", "space")
+WATCHED_PACKAGES = ("accuracy", "analysis", "config", "evaluators", "execution", "explanations", "report", "search", "space")
 """Folders of the package whose code says what is kept."""
 
 

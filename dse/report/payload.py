@@ -16,23 +16,24 @@ from dse.config import named_points as points
 from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
-from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order, rows_by_case
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
-from dse.execution.verify import Verification
 from dse.execution.verify_streams import describe_verdict
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.explanations.sample_noise import FrontSample
 from dse.report import front_explanations as why
 from dse.report.error_bands import estimate_study_error_bands
+from dse.report.figure_style import RESOURCE_COLOURS, short_number
 from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
 from dse.report.page_cache import BINDING, PageCache, explanation_key
+from dse.report.page_figures import collect_page_figures
+from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample, with_offered_load
-from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, cached_breakdown, time_stacks
+from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, breakdown_record, cached_breakdown, time_stacks
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
@@ -66,23 +67,6 @@ MAX_FAILURES = 50
 
 
 @dataclass(frozen=True)
-class ReportedStudy:
-    """One study with its results for a report.
-
-    Attributes:
-        frame: as `dse.execution.result_frame.combine_with_front` has it.
-        runs: as the store has them, oldest first.
-        verified: what was evaluated once more, at a higher fidelity.
-    """
-
-    study: Study
-    frame: pd.DataFrame
-    screened: ScreenResult | None
-    runs: list[dict[str, Any]]
-    verified: Verification | None = None
-
-
-@dataclass(frozen=True)
 class HypervolumeBox:
     """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
 
@@ -111,6 +95,7 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     frames = [_with_robustness(frame, *answers) for frame, answers in zip(frames, robust, strict=True)]
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "bounds": RESOURCE_COLOURS,
         "prefixes": [list(pair) for pair in PREFIXES],
         "scaled": sorted(PREFIXED_UNITS),
         "rows": start,
@@ -126,7 +111,8 @@ def _study_record(
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
-        explained = _explained_rows(study, frame, start, kept)
+        explained, records = _explained_rows(study, frame, start, kept)
+        figures = collect_page_figures(part, frame, start, records, kept)
         whys = why.collect_front_explanations(study, frame, screened, start, kept)
         sample = cached_front_sample(study, frame, kept)
     record = {
@@ -156,6 +142,7 @@ def _study_record(
         ],
         "bars": time_stacks(study, frame, start),
         "explained": explained,
+        "figures": figures,
         "why": whys,
         "verified": _verified_record(part, frame, start),
         "sample": _sample_record(study, sample, start),
@@ -216,7 +203,7 @@ def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[s
             continue
         for label, view in rows_by_case(study, frame, spec["y"]).items():
             values = {
-                str(start + int(row)): _short_number(value) for row, value in view[spec["y"]].items() if np.isfinite(value)
+                str(start + int(row)): short_number(value) for row, value in view[spec["y"]].items() if np.isfinite(value)
             }
             lines.append(line | {"case": label, "values": values})
     return lines
@@ -335,8 +322,12 @@ def _search_history(
     }
 
 
-def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
+def _explained_rows(
+    study: Study, frame: pd.DataFrame, start: int, kept: PageCache
+) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """By row, where the time of a design goes in the first case: operators, with words coded, and area by block.
+
+    The second value has the same by row of the frame, as `breakdown_record` has it.
 
     By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
     """
@@ -345,6 +336,7 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
     rows = good[nondominated_layers(values, study.directions, MAX_EXPLAINED)]
     space, case, words = study.question.space, study.question.workload.cases[0], _Words()
     designs: dict[str, Any] = {}
+    records: dict[int, dict[str, Any]] = {}
     began = time.monotonic()
     points = [knob_values(study, frame.iloc[int(row)].to_dict()) for row in rows]
     texts = [explanation_key(space.key_at(at), study.fidelity) for at in points]
@@ -362,40 +354,15 @@ def _explained_rows(study: Study, frame: pd.DataFrame, start: int, kept: PageCac
                 continue  # others may be kept
             by = study.fidelity if taken < BUDGET_S else "analytical"
             parts = cached_breakdown(space.design_at(at), case, decode_context, by)
-            matches = _spent_record(by, parts) | {BINDING: parts.seconds_by_cause()}
+            matches = breakdown_record(by, parts) | {BINDING: parts.seconds_by_cause()}
             matches = kept.keep(what, matches) if by == study.fidelity else matches
+        records[int(row)] = matches
         operators = [
             [words.get_code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
         ]
         shown = {name: value for name, value in matches.items() if name != BINDING}
         designs[str(start + int(row))] = shown | {"operators": operators}
-    return {"case": case.label, "words": words.known, "designs": designs}
-
-
-def _spent_record(by: str, parts: Breakdown) -> dict[str, Any]:
-    """A breakdown as plain values."""
-    phases = dict.fromkeys(operator.phase for operator in parts.rows)
-    return {
-        "by": by,
-        "operators": [
-            [
-                *(op.phase, op.segment, op.operator, op.shape, op.bound),
-                *(_short_number(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
-                *(_short_number(op.executed_flop or 0.0), op.cause, _short_number(op.sent)),
-            ]
-            for op in parts.rows
-        ],
-        "spent": {phase: {name: _short_number(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
-        "chip": [
-            [title, unit, {name: _short_number(value) for name, value in values.items() if value}]
-            for title, unit, values in (
-                ("area of a chip", "mm2", parts.area),
-                ("power of a chip at its peak", "W", parts.power),
-                ("price of a chip with its share of a server", "USD", parts.price),
-            )
-            if any(values.values())
-        ],
-    }
+    return {"case": case.label, "words": words.known, "designs": designs}, records
 
 
 def _verified_record(part: ReportedStudy, frame: pd.DataFrame, start: int) -> dict[str, Any] | None:
@@ -457,9 +424,7 @@ def _failure_notes(frame: pd.DataFrame) -> list[str]:
 def _metric_lists(frame: pd.DataFrame) -> dict[str, list[float]]:
     """By name, for each design; those that none has left out."""
     columns = {name: frame[name].to_numpy(dtype=float) for name in METRICS if name in frame}
-    return {
-        name: [_short_number(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()
-    }
+    return {name: [short_number(value, 9) for value in values] for name, values in columns.items() if np.isfinite(values).any()}
 
 
 class _Words:
@@ -474,10 +439,6 @@ class _Words:
     @property
     def known(self) -> list[str]:
         return list(self._codes)
-
-
-def _short_number(number: float, digits: int = 6) -> float:
-    return float(f"{number:.{digits}g}")
 
 
 SAID = "no source: set on the command line, in the study, or in a file without sources"

@@ -4,8 +4,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-import plotly.offline
-
+from dse.report.plotly_library import read_plotly_source
 from dse.terminal.json_text import format_json
 
 HERE = Path(__file__).parent
@@ -59,11 +58,6 @@ def build_claims_page(data: dict[str, Any]) -> str:
         data: as `dse.commands.claim_output.record` has it.
     """
     return _fill_template("claims", "", data)
-
-
-def read_plotly_source() -> str:
-    """Source text of the Plotly library for a page."""
-    return str(plotly.offline.get_plotlyjs())
 
 
 def embed_json(value: Any) -> str:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.execution.study import Study
-from dse.report.payload import ReportedStudy, report_payload
-from dse.report.standalone_pages import HERE, embed_json, read_plotly_source
+from dse.report.payload import report_payload
+from dse.report.plotly_library import read_plotly_source
+from dse.report.reported_study import ReportedStudy
+from dse.report.standalone_pages import HERE, embed_json
 from dse.terminal.atomic_files import write_atomically
 
 SCRIPTS = (
@@ -22,6 +24,7 @@ SCRIPTS = (
     "design.js",
     "why.js",
     "verified.js",
+    "figures.js",
     "cards.js",
     "provenance.js",
     "head.js",

@@ -11,6 +11,7 @@ from dse.evaluators import explain
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.execution.result_frame import knob_values
 from dse.execution.study import Study
+from dse.report.figure_style import short_number
 from dse.space.design import Design
 from dse.space.workload import WorkloadCase
 
@@ -62,6 +63,32 @@ def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
                 picture | {"spent": [{name: float(f"{s:.6g}") for name, s in shares.items() if s} for shares in spent]}
             )
     return stacks
+
+
+def breakdown_record(by: str, parts: Breakdown) -> dict[str, Any]:
+    """A breakdown as plain values."""
+    phases = dict.fromkeys(operator.phase for operator in parts.rows)
+    return {
+        "by": by,
+        "operators": [
+            [
+                *(op.phase, op.segment, op.operator, op.shape, op.bound),
+                *(short_number(number) for number in (op.flop, op.nbytes, op.prefetched, op.seconds)),
+                *(short_number(op.executed_flop or 0.0), op.cause, short_number(op.sent)),
+            ]
+            for op in parts.rows
+        ],
+        "spent": {phase: {name: short_number(s) for name, s in parts.by_bound(phase).items() if s} for phase in phases},
+        "chip": [
+            [title, unit, {name: short_number(value) for name, value in values.items() if value}]
+            for title, unit, values in (
+                ("area of a chip", "mm2", parts.area),
+                ("power of a chip at its peak", "W", parts.power),
+                ("price of a chip with its share of a server", "USD", parts.price),
+            )
+            if any(values.values())
+        ],
+    }
 
 
 def _in_order(study: Study, rows: pd.DataFrame, address: str) -> list[int]:

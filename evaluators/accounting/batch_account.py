@@ -12,7 +12,13 @@ from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, 
 from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
-from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, USAGE_METRICS, link_utilisation, usage_of_time
+from dse.evaluators.accounting.usage import (
+    MAIN_MEMORY_METRICS,
+    USAGE_METRICS,
+    link_utilisation,
+    system_peak_rates,
+    usage_of_time,
+)
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area
 from dse.space.array_math import minimum
@@ -79,7 +85,7 @@ def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], 
     """Utilisation of engines, memory channels and links of a NoC, computed when it is read."""
 
     def usage() -> dict[str, Any]:
-        rates, chips = layout.peak_rates(design), layout.die_count(design)
+        rates = system_peak_rates(layout.peak_rates(design), layout.die_count(design))
         flop: Any = 0.0
         nbytes: Any = 0.0
         hop_bytes: Any = 0.0
@@ -88,8 +94,8 @@ def _usage_metrics(layout: Layout, design: Design, phases: Sequence[PhaseCost], 
             flop = flop + phase.useful_flop
             nbytes = np.nan if work is None else nbytes + work.memory_bytes * phase.workers
             hop_bytes = hop_bytes + work.hop_bytes if isinstance(work, Activity) else np.nan
-        values = usage_of_time(flop, nbytes, latency, rates.flops * chips, rates.memory * chips)
-        links = {} if rates.links is None else {LINK_METRIC: link_utilisation(hop_bytes, rates.links * chips, latency)}
+        values = usage_of_time(flop, nbytes, latency, rates.flops, rates.memory)
+        links = {} if rates.links is None else {LINK_METRIC: link_utilisation(hop_bytes, rates.links, latency)}
         return values | links
 
     return make_lazy_metrics(_usage_names(has_main_memory(design.chip), design.chip.mesh is not None), usage)

@@ -44,6 +44,15 @@ def mesh_peak_rates(chip: Chip, macs_per_cycle: Any, memory: Any = np.nan) -> Pe
     return PeakRates(flops, memory, mesh_link_bandwidth(chip))
 
 
+def system_peak_rates(rates: PeakRates, chips: Any) -> PeakRates:
+    """Peak rates of several equal chips together.
+
+    >>> system_peak_rates(PeakRates(4e12, 1e12), 8.0)
+    PeakRates(flops=32000000000000.0, memory=8000000000000.0, links=None)
+    """
+    return PeakRates(rates.flops * chips, rates.memory * chips, None if rates.links is None else rates.links * chips)
+
+
 def usage_of_time(flop: Any, memory_bytes: Any, seconds: Any, peak_flops: Any, memory_bandwidth: Any) -> dict[str, Any]:
     """Metrics of the usage of all engines and all of main memory in some time.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.usage import PeakRates
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.workload import BatchCase, Workload, WorkloadCase
@@ -52,6 +53,7 @@ class WorkloadEvaluator:
         simulates: whether the lowest fidelity simulates as well, so that limits come first.
         fidelities_of_software: of some software on any chip; None where they depend on more.
         power_profile: power over time of one case; None where the mean stands for it.
+        peak_rates: of all chips of a design together; None where no rates are known.
         simulation_obstacle: why a fidelity cannot simulate a design, and the setting to change.
         submesh_text: how a case shrinks on a submesh, as text.
         shrink_to_submesh: a design and a case on fewer cores; None where cases do not shrink.
@@ -68,6 +70,7 @@ class WorkloadEvaluator:
     simulates: bool = False
     fidelities_of_software: Callable[[str], tuple[str, ...]] | None = None
     power_profile: Callable[..., PowerProfile | None] | None = None
+    peak_rates: Callable[[Design], PeakRates] | None = None
     simulation_obstacle: Callable[[Design, str], str] = no_obstacle
     submesh_text: Callable[[Design], str] = no_text
     shrink_to_submesh: Callable[[Design, WorkloadCase, int], tuple[Design, WorkloadCase] | None] = no_submesh

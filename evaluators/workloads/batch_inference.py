@@ -21,6 +21,7 @@ from dse.evaluators.accounting.layout import Layout, layout_of
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, profile_of_phases
+from dse.evaluators.accounting.usage import PeakRates, system_peak_rates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.silicon.area import area_by_block
@@ -127,6 +128,12 @@ def case_power_profile(design: Design, case: BatchCase, decode_context: str, fid
     return profile_of_phases(spent, [phase.name for phase in ordered], idle_power(design.chip, layout.die_count(design)))
 
 
+def peak_rates(design: Design) -> PeakRates:
+    """Peak rates of all chips of a design together."""
+    layout = layout_of(design)
+    return system_peak_rates(layout.peak_rates(design), layout.die_count(design))
+
+
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
     """The violated limit with the layout's remedy, if there is one."""
     layout = layout_of(design)
@@ -158,6 +165,7 @@ EVALUATOR = WorkloadEvaluator(
     case_breakdown=case_breakdown,
     with_remedy=with_remedy,
     power_profile=case_power_profile,
+    peak_rates=peak_rates,
     simulation_obstacle=simulation_obstacle,
     submesh_text=submesh_text,
     early_limits=early_limits,

@@ -22,6 +22,7 @@ from dse.evaluators.accounting.serving_instances.serving_layout import ServingLa
 from dse.evaluators.accounting.serving_runs import iteration_time_batches as asked_first
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.serving.kv_memory import paged_memory
 from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
@@ -73,6 +74,11 @@ def case_power_profile(design: Design, case: WorkloadCase, decode_context: str, 
     if fidelity == STEADY:
         return None
     return serving_layout(design).serving_power_profile(design, cast(ServingLoad, case), fidelity)
+
+
+def peak_rates(design: Design) -> PeakRates:
+    """Peak rates of all chips of a design together."""
+    return serving_layout(design).system_peak_rates(design)
 
 
 def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
@@ -179,4 +185,5 @@ EVALUATOR = WorkloadEvaluator(
     with_remedy=with_remedy,
     simulates=True,
     power_profile=case_power_profile,
+    peak_rates=peak_rates,
 )

@@ -35,12 +35,18 @@ DRAWN = "window.Plotly && document.querySelector('#front .plot')?.rowsOf && docu
 PAINTED = "document.querySelector('#parallel canvas').dataset.painted"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser_program() -> str:
+    """Path of Chromium; where there is none, the test is skipped, and fails in CI."""
     names = ("chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium here; apt-get install chromium, or CHROMIUM=PATH")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = browser_program()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as player:

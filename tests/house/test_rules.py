@@ -39,7 +39,8 @@ ROOMS = {
         "evaluators/machine/compile_cache.py",
     },
     "moocore": {"dse/search/pareto.py"},
-    "plotly": {"dse/report/standalone_pages.py"},
+    "plotly": {"dse/report/plotly_library.py"},
+    "kaleido": {"dse/report/plotly_library.py"},
     "mcp": {"dse/mcp_server/server.py"},
     "threadpoolctl": {"dse/search/acquisition.py"},
 }

@@ -21,7 +21,7 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
 )
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
-from dse.evaluators.accounting.usage import link_utilisation, mesh_link_bandwidth, usage_of_time
+from dse.evaluators.accounting.usage import PeakRates, link_utilisation, mesh_link_bandwidth, usage_of_time
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.program.activity import Activity
@@ -139,8 +139,8 @@ def fixed_metrics(fleet: tuple[PipelinePool, ...], load: ServingLoad, mapping: M
     }
 
 
-def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
-    """Usage of all of the chip's engines, channels and links in some time; idle cores have theirs."""
+def pipeline_peak_rates(design: Design) -> PeakRates:
+    """Peak rates of all engines, channels and links of the chip, whose decode cores may differ."""
     chip, cores = design.chip, core_count(design)
     decode = decode_only_cores(design)
     engines: Any = 0.0
@@ -148,8 +148,14 @@ def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any)
     for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
         engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
         channels = channels + count / cores * main_memory(given_chip).bandwidth
-    values = usage_of_time(operations, done.memory_bytes, seconds, engines, channels)
-    values["noc_utilisation"] = link_utilisation(done.hop_bytes, mesh_link_bandwidth(chip), seconds)
+    return PeakRates(engines, channels, mesh_link_bandwidth(chip))
+
+
+def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
+    """Usage of all of the chip's engines, channels and links in some time; idle cores have theirs."""
+    rates = pipeline_peak_rates(design)
+    values = usage_of_time(operations, done.memory_bytes, seconds, rates.flops, rates.memory)
+    values["noc_utilisation"] = link_utilisation(done.hop_bytes, rates.links, seconds)
     return {name: _flat_values(value) for name, value in values.items()}
 
 

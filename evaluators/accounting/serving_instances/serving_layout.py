@@ -21,7 +21,7 @@ from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
-from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, PeakRates, link_utilisation, usage_of_time
+from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, PeakRates, link_utilisation, system_peak_rates, usage_of_time
 from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
@@ -208,6 +208,10 @@ class ServingLayout(ABC):
             return single_rows(design)
         return groups_with_equal_serving(design, self.MERGEABLE_LEAVES)
 
+    @abstractmethod
+    def system_peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of the engines, memory and links of all chips together."""
+
 
 class InstanceCosts(ServingLayout):
     """Costs of one instance of each pool, in a layout whose pools are the same at any rate of a load.
@@ -257,6 +261,10 @@ class InstanceCosts(ServingLayout):
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of the engines, memory and links of one chip."""
 
+    def system_peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of the engines, memory and links of all chips together."""
+        return system_peak_rates(self.peak_rates(design), self.device_count(design))
+
     @abstractmethod
     def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
         """Work of iterations of each pool, on all chips."""
@@ -302,15 +310,15 @@ class InstanceCosts(ServingLayout):
                 compositions (`ServingInstance.more`).
             hosted: bytes between all chips and hosts. [B]
         """
-        chip, chips, rates = design.chip, self.device_count(design), self.peak_rates(design)
+        chip, chips, rates = design.chip, self.device_count(design), self.system_peak_rates(design)
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
         moved = self.transfer_work(design, load, hosted)
         memory_bytes = work.memory_bytes + moved.memory_bytes
-        values = usage_of_time(work.flop, memory_bytes, seconds, rates.flops * chips, rates.memory * chips)
+        values = usage_of_time(work.flop, memory_bytes, seconds, rates.flops, rates.memory)
         if not self.HAS_MAIN_MEMORY:
             values = {name: value for name, value in values.items() if name not in MAIN_MEMORY_METRICS}
         if rates.links is not None:
-            values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links * chips, seconds)
+            values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links, seconds)
         if (local := self.local_memory_used(design, load)) is not None:
             values["sram_used"] = local
         if np.any(chip.power):
