@@ -172,13 +172,12 @@ def explain_study_design(
         DesignError: no such design, or the study has no results here.
     """
     loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
-    part = loaded.part()
-    study, frame = part.study, part.frame
+    study, (frame, screened) = loaded.study, loaded.designs()
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-        design = find_stored_design(study, frame, part.screened, which)
-        return explain_stored_design(study, frame, design, part.screened, seconds=seconds, show=show, watch=watch)
+        design = find_stored_design(study, frame, screened, which)
+        return explain_stored_design(study, frame, design, screened, seconds=seconds, show=show, watch=watch)
     own = build_design_from_overrides(study, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = report_order(study, frame)
@@ -198,7 +197,7 @@ def explain_study_design(
         study_goal(study),
         list_base_neighbours(space),
         front=near,
-        stored=lambda outcome: find_near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
+        stored=lambda outcome: find_near_feasible_designs(study, rows, screened, [outcome], MAX_RELAXATION),
         rows=rows,
         seconds=seconds,
         kept=KeptAnswers(study.store),
@@ -256,13 +255,13 @@ def explain_dominance(
         DesignError: its workload differs from the study's, or the study has no results here.
     """
     loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
-    part = loaded.part()
+    study, (frame, screened) = loaded.study, loaded.designs()
     if not which:
-        return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
+        return explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
     if typed:
         raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    design = find_stored_design(part.study, part.frame, part.screened, which)
-    return place_study_design(part.study, part.frame, design, seconds=seconds, show=show, watch=watch)
+    design = find_stored_design(study, frame, screened, which)
+    return place_study_design(study, frame, design, seconds=seconds, show=show, watch=watch)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -340,10 +339,10 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_record` takes it."""
-    part = _load_study(name, overrides, trust=trust)[0].part()
-    study, frame = part.study, part.frame
-    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
-    notes, page = collect_study_caveats(study, frame, part.screened), PageCache(study)
+    loaded, _ = _load_study(name, overrides, trust=trust)
+    study, (frame, screened) = loaded.study, loaded.designs()
+    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, screened)
+    notes, page = collect_study_caveats(study, frame, screened), PageCache(study)
 
     def find_known_binding(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)

@@ -56,8 +56,9 @@ def _print_known(console: SafeConsole, explanation: Explanation) -> None:
 def _print_time(console: SafeConsole, explanation: Explanation) -> None:
     """Print where the time goes, and how full the fullest limits are."""
     console.print(f"time      {format_shares(explanation.shares) or 'not evaluated: the design violates a limit'}")
-    if full := [f"{address} {share:.0%}" for address, share in explanation.limits.items() if share >= FULL][:SHOWN_LIMITS]:
-        console.print(f"limits    {escape(', '.join(full))} used; others less")
+    machine = {address: share for address, share in explanation.limits.items() if address.startswith("chip.")}
+    if full := [f"{address} {share:.0%}" for address, share in machine.items() if share >= FULL][:SHOWN_LIMITS]:
+        console.print(f"fullest   {escape(', '.join(full))} used of the limit")
 
 
 def _print_steps(console: SafeConsole, explanation: Explanation) -> None:
