@@ -32,7 +32,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "shortlist": (10, "dse evaluate --json --from FILE", SHORTLIST),
     "compare": (7, "dse compare --json", design.COMPARE),
     "capacity": (12, "dse capacity --json", design.CAPACITY),
-    "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
+    "explain": (5, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "whynot": (4, "dse whynot --json", study.WHYNOT),
     "validate": (3, "dse validate --json FILE", measured.VALIDATE),
