@@ -129,7 +129,9 @@ class StoredStudy:
         return ReportedStudy(self.study, frame, screened, self.runs(), self._stored_verification_of(frame))
 
     def designs(self) -> tuple[pd.DataFrame, ScreenResult | None]:
-        """Its designs as `frame` has them, and its screen; without its runs and its verification, which take a second.
+        """Designs of the study as `frame` has them, and its screen.
+
+        Without runs and verification, which take a second.
 
         Raises:
             DesignError: there are no results here.

@@ -75,7 +75,7 @@ def judged_goal(goal: StudyGoal) -> StudyGoal:
 def compute_bound_relaxations(
     design: Design, goal: StudyGoal, outcome: DesignOutcome, *, seconds: float = inf, kept: KeptAnswers = NOTHING_KEPT
 ) -> tuple[KnobEffect, ...]:
-    """Effect of each SLO bound a tenth looser on a design's objectives and on the metrics of its constraints.
+    """Effect of each SLO bound a tenth looser on a design's objectives and constraint metrics.
 
     Args:
         design: of scalars.

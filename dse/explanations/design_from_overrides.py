@@ -140,7 +140,7 @@ def explain_dominance_of(
         own.chip,
         own.name,
         seconds=seconds,
-        show=lambda found: show(replace(found, without_effect=own.without_effect)),
+        show=lambda report: show(replace(report, without_effect=own.without_effect)),
         watch=watch,
     )
     return replace(dominance, without_effect=own.without_effect)

@@ -212,8 +212,8 @@ def used_limits(design: Design, goal: StudyGoal, kept: KeptAnswers = NOTHING_KEP
                 shares[limit.address] = max(need / have, shares.get(limit.address, 0.0))
         return shares
 
-    found = _find_or_compute(LIMITS, design, goal, kept, compute)
-    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+    answer = _find_or_compute(LIMITS, design, goal, kept, compute)
+    return dict(sorted(answer.items(), key=lambda pair: -pair[1]))
 
 
 def average_shares(binding: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -243,7 +243,7 @@ def show_nothing(stage: str, explanation: Explanation) -> None:
 
 
 def watch_nothing(what: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Show no progress."""
+    """Ignore progress: show nothing."""
     return nullcontext(lambda done, total: None)
 
 
@@ -289,12 +289,15 @@ def explain_stored_design(
 
 
 def outcome_of_row(goal: StudyGoal, rows: pd.DataFrame, name: str) -> DesignOutcome | None:
-    """Outcome of a stored design with all its metrics; None where no row has it, or it violates a limit or failed."""
-    found = rows[(rows[DESIGN] == name).to_numpy() & rows["limit"].isna().to_numpy() & rows["error"].isna().to_numpy()]
-    if not len(found):
+    """Outcome of a stored design with all its metrics; None if its row does not say it.
+
+    A row lacks the need of a violated limit, and the metrics of a failed evaluation.
+    """
+    matches = rows[(rows[DESIGN] == name).to_numpy() & rows["limit"].isna().to_numpy() & rows["error"].isna().to_numpy()]
+    if not len(matches):
         return None
-    row = found.iloc[0]
-    metrics = {metric: float(row[metric]) for metric in METRICS if metric in found and np.isfinite(float(row[metric]))}
+    row = matches.iloc[0]
+    metrics = {metric: float(row[metric]) for metric in METRICS if metric in matches and np.isfinite(float(row[metric]))}
     complete = all(metric in metrics or metric in goal.defined for metric in judged_metrics(goal))
     return judge_answer({"metrics": metrics}, goal) if complete else None
 
@@ -379,7 +382,7 @@ def explain_named(
                     points.update(zip(batch, outcomes, strict=True))
                     if len(batches) > 1:
                         progress(number + 1, len(batches))
-        changes = [compute_knob_effect(step, outcome, found, goal) for step in away if (found := points.get(step)) is not None]
+        changes = [compute_knob_effect(step, outcome, point, goal) for step in away if (point := points.get(step)) is not None]
         missing = dict.fromkeys(step.knob for step in away if step in points and points[step] is None)
         why = replace(why, changes=tuple(changes), left=tuple(missing))
         show(stage, why)

@@ -1,4 +1,4 @@
-"""Answers of explanations that are kept in a study's store, by design, workload, fidelity, PHYSICS and question.
+"""Answers of explanations in a study's store, by design, workload, fidelity, PHYSICS and question.
 
 What a search or a verification evaluated is in the store as well, and counts as an answer to the first question: how a design
 comes out. A store that is absent, damaged or cannot be written is as if nothing was kept.
@@ -32,7 +32,7 @@ GAP = "optimality gap"
 
 @dataclass(frozen=True)
 class KeptAnswers:
-    """Answers in one store.
+    """Answers of explanations that one store keeps.
 
     Attributes:
         place: the store; empty string for none, as of a design that is in no study.
@@ -43,9 +43,9 @@ class KeptAnswers:
     def find_outcomes(
         self, workload: Workload, fidelity: str, keys: Sequence[str], metrics: Sequence[str] | None = None
     ) -> dict[str, dict[str, Any]]:
-        """Evaluated designs by content key: ``metrics``, and the ``limit`` that is violated with ``need`` and ``have``.
+        """Evaluated designs by content key, each with its metrics and the violated limit.
 
-        Of a search's results those count that violate no limit; others lack the text of what is not supported.
+        The keys are ``metrics``, ``limit``, ``need``, ``have`` and ``refused``. Of a search's results those count that violate no limit; others lack the text of what is not supported.
 
         Args:
             workload, fidelity: of the evaluations.

@@ -9,7 +9,10 @@ from dse.space.array_math import Array
 
 
 def objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
-    """Objectives to be made small: of a design, shape (objectives,), and of rows, (rows, objectives); None without any."""
+    """Objectives to be made small of a design and of rows; None if the design lacks one.
+
+    Shapes (objectives,) and (rows, objectives).
+    """
     names, directions = list(goal.objectives), list(goal.objectives.values())
     if any(name not in outcome.metrics for name in names):
         return None
@@ -18,7 +21,10 @@ def objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame)
 
 
 def find_better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
-    """Which rows are as good in all objectives and better in one, shape (rows,); none where the design has no metrics."""
+    """Mask of the rows that are as good in all objectives and better in one, shape (rows,).
+
+    None are where the design has no metrics.
+    """
     sides = objective_sides(goal, outcome, rows)
     if sides is None:
         return np.zeros(len(rows), dtype=bool)
@@ -27,7 +33,7 @@ def find_better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame
 
 
 def find_worse_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
-    """Which rows the design beats, shape (rows,); none where it is not feasible."""
+    """Mask of the rows that a design beats, shape (rows,); none if it is not feasible."""
     sides = objective_sides(goal, outcome, rows)
     if sides is None or not outcome.feasible:
         return np.zeros(len(rows), dtype=bool)
