@@ -45,7 +45,8 @@ class KeptAnswers:
     ) -> dict[str, dict[str, Any]]:
         """Evaluated designs by content key, each with its metrics and the violated limit.
 
-        The keys are ``metrics``, ``limit``, ``need``, ``have`` and ``refused``. Of a search's results those count that violate no limit; others lack the text of what is not supported.
+        The keys of each are ``metrics``, ``limit``, ``need``, ``have`` and ``refused``. Of a search's results those count that
+        violate no limit; others lack the text of what is not supported.
 
         Args:
             workload, fidelity: of the evaluations.
