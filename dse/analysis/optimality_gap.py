@@ -8,10 +8,11 @@ all operators, or contention of messages, only costs more. Candidates that were 
 many were.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class OptimalityGap:
         looked: choices that were looked at beside the product's.
         whole: whether these are all combinations of the values that are tried; else groups were, with their slices open.
         served: whether the times are those of a served load's mean iterations, each as often as it comes.
+        unlooked: choices that there was no time for.
     """
 
     left: tuple[str, ...]
@@ -73,6 +75,7 @@ class OptimalityGap:
     looked: int
     whole: bool
     served: bool = False
+    unlooked: int = 0
 
     @property
     def gap(self) -> float:
@@ -93,10 +96,11 @@ class OptimalityGap:
         side = "above" if self.gap > 0 else "below"  # played, operators may take less than by the closed form
         above = f"{abs(self.gap):.2%} {side}" if abs(self.gap) >= 0.5e-4 else "at"
         bound = f"the bound of {format_quantity(self.bound, 's')}{' of mean iterations' if self.served else ''}"
-        return f"{above} {bound}, each operator with its best candidate; of {choices_text} for {left}"
+        rest = f"; {self.unlooked:,} more were not looked at, for lack of time" if self.unlooked else ""
+        return f"{above} {bound}, each operator with its best candidate; of {choices_text} for {left}{rest}"
 
 
-def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -> OptimalityGap | None:
+def compute_optimality_gap(design: Design, workload: Workload, seconds: float, *, budget: float = inf) -> OptimalityGap | None:
     """Optimality gap of a design for the first case; None if no setting is open or no gap is defined.
 
     Args:
@@ -104,6 +108,7 @@ def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -
         workload: of the design.
         seconds: what it takes at its fidelity, the sum of its breakdown; of a served load, mean iterations by the closed form
             are asked in its place, since idle time and batches follow from when requests come.
+        budget: what choices of kernels among others may take; those that are left then are counted. [CPU s]
     """
     case = workload.cases[0]
     words, sizes = _open_words(design), _open_sizes(design)
@@ -115,10 +120,17 @@ def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -
 
         means = mean_iterations(design, case)
         work = compute_mean_iteration_rows(design, case, means)
-        bound, looked = _lower_bound(
-            design, case, work, (words, sizes), lambda design: compute_mean_iteration_rows(design, case, means), alike=True
+        bound, looked, unlooked = _lower_bound(
+            design,
+            case,
+            work,
+            (words, sizes),
+            lambda design: compute_mean_iteration_rows(design, case, means),
+            alike=True,
+            budget=budget,
         )
-        return OptimalityGap(left, sum(row.seconds for row in work), bound, looked, not sizes, served=True) if work else None
+        taken = sum(row.seconds for row in work)
+        return OptimalityGap(left, taken, bound, looked, not sizes, served=True, unlooked=unlooked) if work else None
     alone = len(sizes) == 1 and not words and not any(address.count(".") > 1 for address in sizes[0])
     if alone:
         best, looked = _fastest_whole(design, case, sizes[0])
@@ -129,10 +141,15 @@ def compute_optimality_gap(design: Design, workload: Workload, seconds: float) -
         best, looked = _each_word(design, case, words)
         return OptimalityGap(left, seconds, best, looked, True)
     own = explain(design, case, decode_context=workload.decode_context).rows
-    bound, looked = _lower_bound(
-        design, case, own, (words, sizes), lambda design: explain(design, case, decode_context=workload.decode_context).rows
+    bound, looked, unlooked = _lower_bound(
+        design,
+        case,
+        own,
+        (words, sizes),
+        lambda design: explain(design, case, decode_context=workload.decode_context).rows,
+        budget=budget,
     )
-    return OptimalityGap(left, seconds, bound, looked, not sizes)
+    return OptimalityGap(left, seconds, bound, looked, not sizes, unlooked=unlooked)
 
 
 def compute_mean_iteration_rows(design: Design, load: ServingLoad, means: "list[list[MeanIteration]]") -> list[BreakdownRow]:
@@ -152,20 +169,31 @@ def compute_mean_iteration_rows(design: Design, load: ServingLoad, means: "list[
 
 
 def _lower_bound(
-    design: Design, case: WorkloadCase, own: Sequence[BreakdownRow], left: Left, rows_of: RowsOf, *, alike: bool = False
-) -> tuple[float, int]:
-    """Time of the design's operators, each at its best alone, and how many other choices were looked at. [s]
+    design: Design,
+    case: WorkloadCase,
+    own: Sequence[BreakdownRow],
+    left: Left,
+    rows_of: RowsOf,
+    *,
+    alike: bool = False,
+    budget: float = inf,
+) -> tuple[float, int, int]:
+    """Time of the design's operators, each at its best alone, and how many other choices were and were not looked at. [s]
 
     Args:
         design, case, own: what is certified, and its operators.
         left: to the product.
         rows_of: operators of another design.
         alike: whether instances may do both phases, whose partitions have to be one.
+        budget: after which no more choices are looked at. [CPU s]
     """
-    rows, looked = _by_operator(own), 0
+    rows, looked, unlooked, end = _by_operator(own), 0, 0, time.process_time() + budget
     both = [address for address in left[0] if alike and address.endswith(".partition")]
     every = [dict.fromkeys(both, word) for word in left[0][both[0]]] if len(both) > 1 else []
     for others in (*_one_by_one(*left), *every):
+        if time.process_time() > end:
+            unlooked += 1
+            continue
         leaves = replace_leaves(design, others)
         if find_worst_violation(leaves, Workload("", (case,))) is not None:
             continue
@@ -174,7 +202,7 @@ def _lower_bound(
         rows = {
             name: min(taken, operator[name]) for name, taken in rows.items() if name in operator
         }  # what another spares is none
-    return float(sum(_overlapped_time(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked
+    return float(sum(_overlapped_time(own, phase, rows) for phase in dict.fromkeys(row.phase for row in own))), looked, unlooked
 
 
 def _open_words(design: Design) -> dict[str, tuple[str, ...]]:

@@ -1,14 +1,20 @@
 """``dse explain`` and ``dse whynot``: a design named by overrides, or one of a study by its id."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dse.commands.explain_output import explanation_record, front_explanation_record, print_explanation, print_front_explanation
+from dse.commands.explain_output import (
+    explanation_record,
+    front_explanation_record,
+    print_explanation_stage,
+    print_front_explanation,
+)
 from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
-from dse.commands.whynot_output import dominance_record, print_dominance
+from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.question import build_question
 from dse.config.setting_effects import find_settings_without_effect, print_no_effects
@@ -23,18 +29,24 @@ from dse.explanations.design_from_overrides import (
     place_study_design,
     space_with_tied_leaves,
 )
-from dse.explanations.dominance import DominanceReport
+from dse.explanations.dominance import PATH_BUDGET_S, DominanceReport, show_no_dominance
 from dse.explanations.explanation import (
     BUDGET_S,
+    STAGES,
     Explanation,
+    Show,
+    Watch,
     compute_front_shadow_prices,
     compute_front_time_shares,
     explain_front,
     explain_named,
     explain_stored_design,
     list_front_outcomes,
+    show_nothing,
     study_goal,
+    watch_nothing,
 )
+from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.near_feasible import find_near_feasible_designs
 from dse.explanations.neighbours import (
     DesignOutcome,
@@ -54,6 +66,7 @@ from dse.report.sampled_front import cached_front_sample
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.terminal.json_text import format_json
+from dse.terminal.progress import ProgressBar
 
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -78,13 +91,22 @@ def explain_overrides(*overrides: str | Sequence[str], trust: bool = False, seco
     return explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
 
 
-def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUDGET_S) -> Explanation:
+def explain_config(
+    config: Mapping[str, Any],
+    name: str,
+    *,
+    seconds: float = BUDGET_S,
+    show: Show = show_nothing,
+    watch: Watch = watch_nothing,
+) -> Explanation:
     """Explain the design of a composed configuration.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
         name: what was typed.
         seconds: what its steps may take.
+        show: takes each stage as soon as it is known.
+        watch: shows progress.
 
     Raises:
         DesignError: several chips, or a value that is wrong.
@@ -112,16 +134,30 @@ def explain_config(config: Mapping[str, Any], name: str, *, seconds: float = BUD
     wanted = read_objectives(config["objectives"]) if config["objectives"] else _usual_objectives(base_outcome)
     goal = replace(goal, objectives=wanted)
     name = name or "the design as it is configured"
+    idle = find_settings_without_effect("explain", question, config, find_study_folder(config), base)
     explanation = explain_named(
-        name, space, knob_values_of(space, base), base, goal, list_base_neighbours(space), seconds=seconds
+        name,
+        space,
+        knob_values_of(space, base),
+        base,
+        goal,
+        list_base_neighbours(space),
+        outcome=base_outcome,
+        seconds=seconds,
+        show=lambda stage, why: show(stage, replace(why, without_effect=idle)),
+        watch=watch,
     )
-    return replace(
-        explanation, without_effect=find_settings_without_effect("explain", question, config, find_study_folder(config), base)
-    )
+    return replace(explanation, without_effect=idle)
 
 
 def explain_study_design(
-    name: str, which: str, *overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S
+    name: str,
+    which: str,
+    *overrides: str | Sequence[str],
+    trust: bool = False,
+    seconds: float = BUDGET_S,
+    show: Show = show_nothing,
+    watch: Watch = watch_nothing,
 ) -> Explanation:
     """Explain a design of a study.
 
@@ -131,18 +167,19 @@ def explain_study_design(
         overrides: what names it, and where results are (``store=URL``).
         trust: whether files that are not ours may run code.
         seconds: what its steps may take.
+        show: takes each stage as soon as it is known.
+        watch: shows progress.
 
     Raises:
         DesignError: no such design, or the study has no results here.
     """
     loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
-    part = loaded.part()
-    study, frame = part.study, part.frame
+    study, (frame, screened) = loaded.study, loaded.designs()
     if which:
         if typed:
             raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-        design = find_stored_design(study, frame, part.screened, which)
-        return explain_stored_design(study, frame, design, part.screened, seconds=seconds)
+        design = find_stored_design(study, frame, screened, which)
+        return explain_stored_design(study, frame, design, screened, seconds=seconds, show=show, watch=watch)
     own = build_design_from_overrides(study, typed, "explain", trust=trust)
     space, base = own.space, own.space.base
     rows = report_order(study, frame)
@@ -162,8 +199,12 @@ def explain_study_design(
         study_goal(study),
         list_base_neighbours(space),
         front=near,
-        stored=lambda outcome: find_near_feasible_designs(study, rows, part.screened, [outcome], MAX_RELAXATION),
+        stored=lambda outcome: find_near_feasible_designs(study, rows, screened, [outcome], MAX_RELAXATION),
+        rows=rows,
         seconds=seconds,
+        kept=KeptAnswers(study.store),
+        show=lambda stage, why: show(stage, replace(why, without_effect=own.without_effect)),
+        watch=watch,
     )
     return replace(why, without_effect=own.without_effect)
 
@@ -193,7 +234,13 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
 
 
 def explain_dominance(
-    name: str, *overrides: str | Sequence[str], which: str = "", trust: bool = False, seconds: float = BUDGET_S
+    name: str,
+    *overrides: str | Sequence[str],
+    which: str = "",
+    trust: bool = False,
+    seconds: float = PATH_BUDGET_S,
+    show: Callable[[DominanceReport], None] = show_no_dominance,
+    watch: Watch = watch_nothing,
 ) -> DominanceReport:
     """Position of a design that overrides name among those of a stored study.
 
@@ -203,18 +250,20 @@ def explain_dominance(
         which: id of a design of the study; "" where overrides name the design.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
+        show: takes the report without the way, as soon as it is known.
+        watch: shows progress.
 
     Raises:
         DesignError: its workload differs from the study's, or the study has no results here.
     """
     loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
-    part = loaded.part()
+    study, (frame, screened) = loaded.study, loaded.designs()
     if not which:
-        return explain_dominance_of(loaded.study, part.frame, typed, trust=trust, seconds=seconds)
+        return explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
     if typed:
         raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    design = find_stored_design(part.study, part.frame, part.screened, which)
-    return place_study_design(part.study, part.frame, design, seconds=seconds)
+    design = find_stored_design(study, frame, screened, which)
+    return place_study_design(study, frame, design, seconds=seconds, show=show, watch=watch)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -230,12 +279,17 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
     """
     if len(names) != 1:
         raise DesignError(f"whynot: expected the name of one study (dse list), got {' '.join(names) or 'nothing'}")
-    dominance = explain_dominance(names[0], *typed, which=which, trust=trust)
-    print_no_effects(dominance.without_effect)
+
+    def show(dominance: DominanceReport) -> None:
+        print_no_effects(dominance.without_effect)
+        if not as_json:
+            print_position(dominance)
+
+    dominance = explain_dominance(names[0], *typed, which=which, trust=trust, show=show, watch=show_progress)
     if as_json:
         print(format_json(dominance_record(dominance), indent=1))
     else:
-        print_dominance(dominance)
+        print_path(dominance)
 
 
 def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -259,26 +313,38 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
         print_study_front(names[0], *typed, trust=trust, as_json=as_json)
         return
 
-    def print_answer(explanation: Explanation) -> None:
-        print_no_effects(explanation.without_effect)
+    def show(stage: str, explanation: Explanation) -> None:
+        if stage == STAGES[0]:
+            print_no_effects(explanation.without_effect)
+        if not as_json:
+            print_explanation_stage(stage, explanation)
+
+    def print_record(explanation: Explanation) -> None:
         if as_json:
             print(format_json(explanation_record(explanation), indent=1))
-        else:
-            print_explanation(explanation)
 
     if names:
-        print_answer(explain_study_design(names[0], which, *typed, trust=trust))
+        print_record(explain_study_design(names[0], which, *typed, trust=trust, show=show, watch=show_progress))
     else:
         line = [*typed, *([TRUST] if trust else [])]
-        run_with_hydra(line, lambda config: print_answer(explain_config(config, " ".join(typed))))
+        run_with_hydra(
+            line, lambda config: print_record(explain_config(config, " ".join(typed), show=show, watch=show_progress))
+        )
+
+
+@contextlib.contextmanager
+def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for designs one step away, while they are evaluated."""
+    with ProgressBar(what) as bar:
+        yield lambda done, total: bar.update(done, total, "")
 
 
 def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_record` takes it."""
-    part = _load_study(name, overrides, trust=trust)[0].part()
-    study, frame = part.study, part.frame
-    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, part.screened)
-    notes, page = collect_study_caveats(study, frame, part.screened), PageCache(study)
+    loaded, _ = _load_study(name, overrides, trust=trust)
+    study, (frame, screened) = loaded.study, loaded.designs()
+    members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, screened)
+    notes, page = collect_study_caveats(study, frame, screened), PageCache(study)
 
     def find_known_binding(key: str, by: str) -> Any:
         return (page.find(explained_by_page(key, by)) or {}).get(BINDING)

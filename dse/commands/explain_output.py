@@ -1,6 +1,6 @@
 """Output of ``dse explain``: tables for the terminal, and JSON values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -10,9 +10,10 @@ from dse.commands.study_output import print_sample
 from dse.config.setting_effects import no_effect_records
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
+from dse.explanations.bound_relaxations import SLO_UNITS, judged_goal
 from dse.explanations.elasticities import KnobEffect
-from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, judged_metrics, study_goal
-from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, format_knob_value
+from dse.explanations.explanation import Explanation, FrontMember, NearestDesign, study_goal
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, format_knob_value, judged_metrics
 from dse.explanations.sample_noise import FrontSample
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
@@ -32,9 +33,13 @@ SMALL = 5e-4
 WIDTH = 160
 
 
-def print_explanation(explanation: Explanation) -> None:
-    """Print the explanation of one design."""
-    console = SafeConsole(WIDTH)
+def print_explanation_stage(stage: str, explanation: Explanation) -> None:
+    """Print what a stage of `STAGES` adds to the explanation of one design."""
+    PRINTERS[stage](SafeConsole(WIDTH), explanation)
+
+
+def _print_known(console: SafeConsole, explanation: Explanation) -> None:
+    """Print what the store says: metrics, limits and constraints, and what beats the design."""
     knobs = f"  {escape(format_knobs(explanation.space, explanation.values))}" if explanation.name == explanation.id else ""
     console.print(f"[bold]{escape(explanation.name)}[/]{knobs}")
     if explanation.name != explanation.id:
@@ -42,22 +47,76 @@ def print_explanation(explanation: Explanation) -> None:
     console.print(f"metrics   {escape(format_metrics(explanation.goal, explanation.point))}, by {explanation.goal.fidelity}")
     console.print(f"feasible  {'yes' if explanation.point.feasible else f'no: {escape(explanation.point.violations_text)}'}")
     print_tied_leaves(console, explanation.space, explanation.values, explanation.design)
+    if explanation.beaten_by is not None and explanation.point.metrics:
+        beats = explanation.beaten_by
+        ids = f": {', '.join(beats[:SHOWN_RIVALS])}{' ...' if len(beats) > SHOWN_RIVALS else ''}" if beats else ""
+        many = count_text(len(beats), "design") if beats else "no design"
+        console.print(f"beaten by {many} of the front{ids}")
+    if margins := explanation.margins():
+        console.print(f"margins   {escape('  '.join(f'{text} by {margin:.1%}' for text, margin in margins.items()))}")
+
+
+def _print_time(console: SafeConsole, explanation: Explanation) -> None:
+    """Print where the time goes, and how full the fullest limits are."""
     console.print(f"time      {format_shares(explanation.shares) or 'not evaluated: the design violates a limit'}")
-    if explanation.certificate is not None:
-        console.print(f"gap       to a bound: {escape(str(explanation.certificate))}")
-    if explanation.changes:
-        console.print(_changes_table(explanation))
+    machine = {address: share for address, share in explanation.limits.items() if address.startswith("chip.")}
+    if full := [f"{address} {share:.0%}" for address, share in machine.items() if share >= FULL][:SHOWN_LIMITS]:
+        console.print(f"fullest   {escape(', '.join(full))} used of the limit")
+
+
+def _print_steps(console: SafeConsole, explanation: Explanation) -> None:
+    """Print the steps of all knobs but the chip."""
+    own = [change for change in explanation.changes if change.step.knob != CHIP_KNOB]
+    if own:
+        console.print(_changes_table(explanation, own, STEPS_TITLE))
     if explanation.idle:
         console.print(f"knobs without effect:  {escape(', '.join(explanation.idle))}")
+
+
+def _print_chips(console: SafeConsole, explanation: Explanation) -> None:
+    """Print the steps of the chip, and the knobs that were left."""
+    if others := [change for change in explanation.changes if change.step.knob == CHIP_KNOB]:
+        console.print(_changes_table(explanation, others, CHIPS_TITLE))
     if explanation.left:
-        console.print(f"not evaluated, for lack of time: {escape(', '.join(explanation.left))}")
+        console.print(
+            f"not evaluated, for lack of time: {escape(', '.join(explanation.left))}"
+            f"{'; the same command goes on from here' if explanation.kept.place else ''}"
+        )
+
+
+def _print_constraints(console: SafeConsole, explanation: Explanation) -> None:
+    """Print what constraints and bounds cost, the next designs, and the optimality gap, which takes longest."""
     if explanation.prices:
         title = "shadow prices: of each constraint the smallest relaxation with which a known design would beat this one"
         console.print(build_shadow_price_table(explanation.space, explanation.prices, title, explanation.values))
     elif explanation.point.feasible:
         console.print(f"constraints: no design that violates only one of them would beat this one ({explanation.known})")
+    if explanation.bounds:
+        console.print(_changes_table(explanation, explanation.bounds, BOUNDS_TITLE, judged_goal(explanation.goal)))
     for near, how in ((explanation.cheaper, "cheaper and slower"), (explanation.faster, "more expensive and faster")):
         console.print(f"{how}: {escape(describe_nearest_design(explanation.space, near)) if near else 'none is known'}")
+    if explanation.certificate is not None:
+        console.print(f"gap       to a bound: {escape(str(explanation.certificate))}")
+
+
+PRINTERS: Mapping[str, Callable[[SafeConsole, Explanation], None]] = {
+    "known": _print_known,
+    "time": _print_time,
+    "steps": _print_steps,
+    "chips": _print_chips,
+    "constraints": _print_constraints,
+}
+"""What prints each stage of `STAGES`."""
+
+SHOWN_RIVALS, SHOWN_LIMITS = 5, 3
+"""Designs that beat one, and limits, that are named."""
+
+FULL = 0.5
+"""Share of a limit from which on it is printed."""
+
+STEPS_TITLE = "one step of each knob: change of each objective, and its elasticity (change of its logarithm over the knob's)"
+CHIPS_TITLE = "another chip, with its knobs as they are here or at their first value: change of each objective"
+BOUNDS_TITLE = "one SLO bound of the workload a tenth looser: change of each objective and constraint, and its elasticity"
 
 
 def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str, Any], design: Design) -> None:
@@ -130,26 +189,32 @@ def describe_nearest_design(space: AnySpace, near: NearestDesign) -> str:
     return f"{f'{near.name}, ' if near.name else ''}{', '.join(texts)}: {format_changed_knobs(space, near.knobs)}"
 
 
-def _changes_table(explanation: Explanation) -> Table:
-    title = "one step of each knob: change of each objective, and its elasticity (change of its logarithm over the knob's)"
+def _changes_table(explanation: Explanation, changes: Sequence[KnobEffect], title: str, goal: StudyGoal | None = None) -> Table:
+    goal = goal or explanation.goal
     table = Table(title=title, title_justify="left")
     table.add_column("knob", overflow="fold")
-    for name in ("from", "to", *explanation.goal.objectives):
+    for name in ("from", "to", *goal.objectives):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("then", overflow="fold")
     idle, last = set(explanation.idle), ""
-    for change in explanation.changes:
+    for change in changes:
         if change.step.knob in idle:
             continue
         first, last = change.step.knob != last, change.step.knob
         table.add_row(
             change.step.knob if first else "",
-            format_knob_value(explanation.space, change.step.knob, change.step.old) if first else "",
-            format_knob_value(explanation.space, change.step.knob, change.step.new),
-            *(describe_knob_effect(change, name) for name in explanation.goal.objectives),
+            _step_value(explanation.space, change.step.knob, change.step.old) if first else "",
+            _step_value(explanation.space, change.step.knob, change.step.new),
+            *(describe_knob_effect(change, name) for name in goal.objectives),
             escape(change.point.violations_text),
         )
     return table
+
+
+def _step_value(space: AnySpace, address: str, value: Any) -> str:
+    """A knob's value, or that of an SLO bound, with its unit."""
+    unit = SLO_UNITS.get(address)
+    return format_knob_value(space, address, value) if unit is None else format_quantity(value, unit or "1")
 
 
 def describe_knob_effect(effect: KnobEffect, name: str) -> str:
@@ -330,6 +395,10 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
         "cheaper_and_slower": nearest_design_record(explanation.space, explanation.cheaper),
         "dearer_and_faster": nearest_design_record(explanation.space, explanation.faster),
         "looked_among": explanation.known,
+        "beaten_by": None if explanation.beaten_by is None else list(explanation.beaten_by),
+        "margins_of_constraints": explanation.margins(),
+        "shares_of_limits": dict(explanation.limits),
+        "looser_bounds": [bound_record(change) for change in explanation.bounds],
         "without_effect": no_effect_records(explanation.without_effect),
     }
     return stamp_document("explain", data)
@@ -350,6 +419,20 @@ def knob_effect_record(space: AnySpace, effect: KnobEffect) -> dict[str, Any]:
         "elasticity": dict(effect.elasticity),
         "feasible": effect.point.feasible,
         "breaks": effect.point.violations_text or None,
+    }
+
+
+def bound_record(effect: KnobEffect) -> dict[str, Any]:
+    """Effect of a looser SLO bound as JSON values."""
+    unit = SLO_UNITS[effect.step.knob]
+    old, new = ({"value": value, "unit": unit} if unit else value for value in (effect.step.old, effect.step.new))
+    return {
+        "bound": effect.step.knob,
+        "from": old,
+        "to": new,
+        "change": dict(effect.change),
+        "elasticity": dict(effect.elasticity),
+        "feasible": effect.point.feasible,
     }
 
 

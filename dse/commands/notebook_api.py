@@ -83,9 +83,9 @@ class StoredStudy:
         from dse.explanations.explanation import explain_stored_design
         from dse.explanations.stored_design import find_stored_design
 
-        part = self.part()
-        found_design = find_stored_design(self.study, part.frame, part.screened, design)
-        return explain_stored_design(self.study, part.frame, found_design, part.screened)
+        frame, screened = self.designs()
+        found_design = find_stored_design(self.study, frame, screened, design)
+        return explain_stored_design(self.study, frame, found_design, screened)
 
     why = explain
 
@@ -108,7 +108,7 @@ class StoredStudy:
         """
         from dse.explanations.design_from_overrides import explain_dominance_of
 
-        return explain_dominance_of(self.study, self.part().frame, flatten_overrides(overrides))
+        return explain_dominance_of(self.study, self.designs()[0], flatten_overrides(overrides))
 
     def report(self) -> Path:
         """Write the report again from stored results; returns its path.
@@ -142,6 +142,17 @@ class StoredStudy:
         """
         from dse.report.reported_study import ReportedStudy
 
+        frame, screened = self.designs()
+        return ReportedStudy(self.study, frame, screened, self.runs(), self._stored_verification_of(frame))
+
+    def designs(self) -> tuple[pd.DataFrame, ScreenResult | None]:
+        """Designs of the study as `frame` has them, and its screen.
+
+        Without runs and verification, which take a second.
+
+        Raises:
+            DesignError: there are no results here.
+        """
         study = self.study
         searched, screened = self._search_and_screen()
         frame = combine_with_front(study, searched, screened)
@@ -149,7 +160,7 @@ class StoredStudy:
             raise DesignError(
                 f"study {study.name!r} has no results in {study.run_dir}; run it first: dse run study={study.name}"
             )
-        return ReportedStudy(study, frame, screened, self.runs(), self._stored_verification_of(frame))
+        return frame, screened
 
     def front_sample(self) -> "FrontSample | None":
         """Offered load of the front and its margins to constraints, within sample noise or not.
@@ -211,8 +222,8 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     """
     from dse.explanations.stored_design import find_stored_design
 
-    part = loaded.part()
-    study, found_design = part.study, find_stored_design(part.study, part.frame, part.screened, design)
+    study, (frame, screened) = loaded.study, loaded.designs()
+    found_design = find_stored_design(study, frame, screened, design)
     chips = [f"chips=[{found_design.values[CHIP_KNOB]}]"] if CHIP_KNOB in found_design.values else []
     config = compose([*study.overrides, *chips], trust=trust)
     own = build_question(config, find_study_folder(config), fewer=bool(chips))

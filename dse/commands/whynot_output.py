@@ -33,8 +33,8 @@ LEAST = 5e-5
 """Distance that is printed as a number: below, as where a rival is equal in an objective, any gain would do."""
 
 
-def print_dominance(dominance: DominanceReport) -> None:
-    """Print the position of a design in a study."""
+def print_position(dominance: DominanceReport) -> None:
+    """Print the position of a design in a study, which needs no evaluation but its own."""
     console = SafeConsole(WIDTH)
     console.print(f"[bold]{escape(dominance.name)}[/]")
     if dominance.name != dominance.id:
@@ -56,12 +56,19 @@ def print_dominance(dominance: DominanceReport) -> None:
         console.print(f"beats     {count_text(len(dominance.beats), 'design')} of the front: {beaten_text}")
     if dominance.rivals:
         console.print(_rivals_table(dominance))
+
+
+def print_path(dominance: DominanceReport) -> None:
+    """Print the changes to a stored design that beats the design, or that is feasible."""
+    console = SafeConsole(WIDTH)
     if dominance.path:
         console.print(_path_table(dominance))
-    elif dominance.rivals:
+    elif dominance.rivals and not dominance.left:
         console.print("no stored design of the same chip beats it")
     if dominance.left:
-        console.print(f"order not searched, for lack of time: {escape(', '.join(dominance.left))}")
+        console.print(
+            f"order not searched, for lack of time: {escape(', '.join(dominance.left))}; the same command goes on from here"
+        )
 
 
 def _leaf_text(dominance: DominanceReport, address: str, value: Any) -> str:

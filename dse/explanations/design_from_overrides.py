@@ -1,6 +1,6 @@
 """A design named by overrides over a study's configuration, and its position in the study."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -12,8 +12,8 @@ from dse.config.setting_effects import NoEffect, find_settings_without_effect
 from dse.config.tied_leaves import build_space_with_ties
 from dse.config.unread_settings import refuse_unread_overrides
 from dse.execution.study import Study, workload_key
-from dse.explanations.dominance import DominanceReport, explain_dominance
-from dse.explanations.explanation import BUDGET_S
+from dse.explanations.dominance import PATH_BUDGET_S, DominanceReport, explain_dominance, show_no_dominance
+from dse.explanations.explanation import Watch, outcome_of_row, study_goal, watch_nothing
 from dse.explanations.stored_design import StoredStudyDesign
 from dse.space.design import Design
 from dse.space.errors import DesignError
@@ -109,7 +109,14 @@ def space_with_tied_leaves(base: Design, space: Space, words: Sequence[str]) -> 
 
 
 def explain_dominance_of(
-    study: Study, frame: pd.DataFrame, typed: Sequence[str], *, trust: bool = False, seconds: float = BUDGET_S
+    study: Study,
+    frame: pd.DataFrame,
+    typed: Sequence[str],
+    *,
+    trust: bool = False,
+    seconds: float = PATH_BUDGET_S,
+    show: Callable[[DominanceReport], None] = show_no_dominance,
+    watch: Watch = watch_nothing,
 ) -> DominanceReport:
     """Position of a design that overrides name among those of a study.
 
@@ -119,17 +126,34 @@ def explain_dominance_of(
         typed: overrides, over what the study starts from.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
+        show: takes the report without the way, as soon as it is known.
+        watch: shows progress.
 
     Raises:
         DesignError: its workload differs from the study's.
     """
     own = build_design_from_overrides(study, typed, "whynot", trust=trust)
-    dominance = explain_dominance(study, frame, own.space, own.chip, own.name, seconds=seconds)
+    dominance = explain_dominance(
+        study,
+        frame,
+        own.space,
+        own.chip,
+        own.name,
+        seconds=seconds,
+        show=lambda report: show(replace(report, without_effect=own.without_effect)),
+        watch=watch,
+    )
     return replace(dominance, without_effect=own.without_effect)
 
 
 def place_study_design(
-    study: Study, frame: pd.DataFrame, design: StoredStudyDesign, *, seconds: float = BUDGET_S
+    study: Study,
+    frame: pd.DataFrame,
+    design: StoredStudyDesign,
+    *,
+    seconds: float = PATH_BUDGET_S,
+    show: Callable[[DominanceReport], None] = show_no_dominance,
+    watch: Watch = watch_nothing,
 ) -> DominanceReport:
     """Position of a study's design among the others.
 
@@ -138,8 +162,11 @@ def place_study_design(
         frame: of its designs, as `dse.execution.result_frame.combine_with_front` has it.
         design: which.
         seconds: what the steps of the way to a better design may take.
+        show: takes the report without the way, as soon as it is known.
+        watch: shows progress.
     """
     chip = str(design.values.get(CHIP_KNOB, ""))
     other_space = next(space for chosen, space in study.question.space.base_spaces if str(chosen.get(CHIP_KNOB, "")) == chip)
     space = space_with_tied_leaves(study.question.space.design_at(design.values), other_space, ())
-    return explain_dominance(study, frame, space, chip, design.id, seconds=seconds)
+    known = outcome_of_row(study_goal(study), frame, design.id)
+    return explain_dominance(study, frame, space, chip, design.id, outcome=known, seconds=seconds, show=show, watch=watch)

@@ -1,7 +1,8 @@
 """Why a design is not on a front: dominating designs, differences, and single changes towards them."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf, isfinite, log
 from typing import Any
@@ -12,10 +13,11 @@ import pandas as pd
 from dse.config.setting_effects import NoEffect
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import Study
-from dse.explanations.explanation import BUDGET_S, study_goal
+from dse.explanations.explanation import Watch, study_goal, watch_nothing
+from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, knob_values_of
+from dse.explanations.row_dominance import find_better_rows, find_worse_rows, objective_sides
 from dse.explanations.shadow_prices import MIN_GAIN
-from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.design import Design, design_key, make_ids
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
@@ -111,8 +113,25 @@ class DominanceReport:
         return self.name if own.startswith(self.name) else make_ids([own])[0]
 
 
+PATH_BUDGET_S = 20.0
+"""What the steps of the way to a better design may take where outcomes are kept: the next call goes on from there."""
+
+
+def show_no_dominance(dominance: DominanceReport) -> None:
+    """Wait for the whole report."""
+
+
 def explain_dominance(
-    study: Study, frame: pd.DataFrame, space: Space, chip: str, name: str, *, seconds: float = BUDGET_S
+    study: Study,
+    frame: pd.DataFrame,
+    space: Space,
+    chip: str,
+    name: str,
+    *,
+    outcome: DesignOutcome | None = None,
+    seconds: float = PATH_BUDGET_S,
+    show: Callable[[DominanceReport], None] = show_no_dominance,
+    watch: Watch = watch_nothing,
 ) -> DominanceReport:
     """Position of a design in a study, and how it would get better.
 
@@ -122,17 +141,21 @@ def explain_dominance(
         space: the study's knobs over the design, which is its base.
         chip: which of the study's chips it is of; "" of a study of one.
         name: of the design, for people.
+        outcome: how it comes out; None where that is not known.
         seconds: what the steps of the way to a better design may take.
+        show: takes the report without the way, as soon as it is known.
+        watch: shows progress.
     """
-    goal, own = study_goal(study), knob_values_of(space, space.base)
+    goal, own, kept = study_goal(study), knob_values_of(space, space.base), KeptAnswers(study.store)
     study_space = next(
         point_outcome for chosen, point_outcome in study.question.space.base_spaces if chosen.get(CHIP_KNOB, "") == chip
     )
-    (outcome,) = evaluate_points([space.base], goal)
+    if outcome is None:
+        (outcome,) = evaluate_points([space.base], goal, kept=kept)
     assert outcome is not None
     rows = report_order(study, frame)
     rows = rows[rows["feasible"].to_numpy(dtype=bool)]
-    better = _better_rows(goal, outcome, rows)
+    better = find_better_rows(goal, outcome, rows)
     rivals = [
         _make_rival(study, goal, outcome, rows, int(place), own, chip)
         for place in np.flatnonzero(better & rows["front"].to_numpy())
@@ -141,13 +164,8 @@ def explain_dominance(
     candidates = np.flatnonzero((better if outcome.feasible or better.any() else True) & same)
     nearest = _fewest_changes_row(study, goal, outcome, rows, candidates, own, chip)
     target = None if nearest is None else _make_rival(study, goal, outcome, rows, nearest, own, chip)
-    path: tuple[PathChange, ...] = ()
-    left: tuple[str, ...] = ()
-    if nearest is not None:
-        design = study.question.space.design_at(knob_values(study, rows.iloc[nearest].to_dict()))
-        path, left = _change_path(space, study_space, design, _active_values(study, rows, nearest), goal, outcome, seconds)
     distance, alone = _front_distance(goal, outcome, rows[rows["front"]])
-    return DominanceReport(
+    dominance = DominanceReport(
         name,
         space,
         own,
@@ -159,15 +177,22 @@ def explain_dominance(
         ),
         tuple(
             _row_label(rows, int(place))
-            for place in np.flatnonzero(_worse_rows(goal, outcome, rows) & rows["front"].to_numpy())
+            for place in np.flatnonzero(find_worse_rows(goal, outcome, rows) & rows["front"].to_numpy())
         ),
         target,
-        path,
-        left,
+        (),
+        (),
         distance,
         alone,
         len(rows),
     )
+    show(dominance)
+    if nearest is None:
+        return dominance
+    design = study.question.space.design_at(knob_values(study, rows.iloc[nearest].to_dict()))
+    counts = _active_values(study, rows, nearest)
+    path, left = _change_path(space, study_space, design, counts, goal, outcome, seconds, kept, watch)
+    return replace(dominance, path=path, left=left)
 
 
 def merge_equal_rivals(rivals: Sequence[DominatingDesign]) -> tuple[DominatingDesign, ...]:
@@ -190,33 +215,6 @@ def _has_equal_objectives(design: DominatingDesign, other: DominatingDesign) -> 
 
 def _row_label(rows: pd.DataFrame, place: int) -> str:
     return str(rows[DESIGN].iloc[place])
-
-
-def _objective_sides(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> tuple[Array, Array] | None:
-    """Objectives to be made small: of a design, shape (objectives,), and of rows, (rows, objectives); None without any."""
-    names, directions = list(goal.objectives), list(goal.objectives.values())
-    if any(name not in outcome.metrics for name in names):
-        return None
-    mine = convert_to_minimisation(np.array([[outcome.metrics[name] for name in names]]), directions)[0]
-    return mine, convert_to_minimisation(rows[names].to_numpy(dtype=float).reshape(-1, len(names)), directions)
-
-
-def _better_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
-    """Which rows are as good in all objectives and better in one, shape (rows,); none where the design has no metrics."""
-    sides = _objective_sides(goal, outcome, rows)
-    if sides is None:
-        return np.zeros(len(rows), dtype=bool)
-    mine, theirs = sides
-    return np.asarray((theirs <= mine).all(axis=1) & (theirs < mine).any(axis=1))
-
-
-def _worse_rows(goal: StudyGoal, outcome: DesignOutcome, rows: pd.DataFrame) -> Array:
-    """Which rows the design beats, shape (rows,); none where it is not feasible."""
-    sides = _objective_sides(goal, outcome, rows)
-    if sides is None or not outcome.feasible:
-        return np.zeros(len(rows), dtype=bool)
-    mine, theirs = sides
-    return np.asarray((theirs >= mine).all(axis=1) & (theirs > mine).any(axis=1))
 
 
 def _make_rival(
@@ -272,6 +270,8 @@ def _change_path(
     goal: StudyGoal,
     outcome: DesignOutcome,
     seconds: float,
+    kept: KeptAnswers,
+    watch: Watch,
 ) -> tuple[tuple[PathChange, ...], tuple[str, ...]]:
     """The changes from the base of a space to a design, each time the one after which the design is best; and those left.
 
@@ -288,23 +288,28 @@ def _change_path(
     }
     if {**mine, **dict.fromkeys(moved)} != {**theirs, **dict.fromkeys(moved)}:
         waiting[OUTSIDE] = {}
-    now, ties, hops = space.base, space, list[PathChange]()
-    while waiting:
-        kept = {address: leaf_at(now, address) for address in moved}
-        tried = {
-            knob: study.with_ties(replace_leaves(design, kept)) if knob == OUTSIDE else ties.with_ties(replace_leaves(now, to))
-            for knob, to in waiting.items()
-        }
-        points = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic())
-        if None in points:
-            break
-        scored = {name: point for name, point in zip(tried, points, strict=True) if point is not None}
-        best = max(scored, key=lambda name: _gain_score(goal, scored[name], outcome))
-        first = next(iter(waiting[best]), "")
-        old, new = (mine[first], theirs[first]) if first else (None, None)
-        hops.append(PathChange(best, old, new, scored[best], _beats_design(goal, scored[best], outcome)))
-        now, ties = tried[best], study if best == OUTSIDE else ties
-        del waiting[best]
+    now, ties, hops, total = space.base, space, list[PathChange](), len(waiting)
+    with watch("changes") if waiting else nullcontext() as progress:
+        while waiting:
+            kept_leaves = {address: leaf_at(now, address) for address in moved}
+            tried = {
+                knob: study.with_ties(replace_leaves(design, kept_leaves))
+                if knob == OUTSIDE
+                else ties.with_ties(replace_leaves(now, to))
+                for knob, to in waiting.items()
+            }
+            points = evaluate_points(list(tried.values()), goal, seconds=end - time.monotonic(), kept=kept)
+            if None in points:
+                break
+            scored = {name: point for name, point in zip(tried, points, strict=True) if point is not None}
+            best = max(scored, key=lambda name: _gain_score(goal, scored[name], outcome))
+            first = next(iter(waiting[best]), "")
+            old, new = (mine[first], theirs[first]) if first else (None, None)
+            hops.append(PathChange(best, old, new, scored[best], _beats_design(goal, scored[best], outcome)))
+            now, ties = tried[best], study if best == OUTSIDE else ties
+            del waiting[best]
+            if progress is not None:
+                progress(total - len(waiting), total)
     return tuple(hops), tuple(waiting)
 
 
@@ -322,12 +327,12 @@ def _beats_design(goal: StudyGoal, point: DesignOutcome, outcome: DesignOutcome)
     if not point.feasible or any(name not in outcome.metrics for outcome in (point, outcome) for name in goal.objectives):
         return False
     row = pd.DataFrame([{name: point.metrics[name] for name in goal.objectives}])
-    return bool(_better_rows(goal, outcome, row)[0])
+    return bool(find_better_rows(goal, outcome, row)[0])
 
 
 def _front_distance(goal: StudyGoal, outcome: DesignOutcome, front: pd.DataFrame) -> tuple[float, dict[str, float]]:
     """How far a design is from a front: all objectives together, relative; and each alone, the value that it would take."""
-    sides = _objective_sides(goal, outcome, front)
+    sides = objective_sides(goal, outcome, front)
     if sides is None or not len(front):
         return 0.0, {}
     mine, theirs = sides

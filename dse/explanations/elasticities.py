@@ -6,6 +6,7 @@ from math import inf, log
 from typing import Any
 
 from dse.execution.workers import WorkerSettings
+from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
 from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, list_neighbours
 from dse.explanations.parallel_evaluation import evaluate_in_processes
 from dse.space.knobs import Value
@@ -82,6 +83,7 @@ def compute_knob_effects(
     *,
     seconds: float = inf,
     crew: WorkerSettings = SERIAL_CREW,
+    kept: KeptAnswers = NOTHING_KEPT,
 ) -> list[list[KnobEffect] | None]:
     """Effects of every step of every active knob on some designs of a space, at the fidelity `quick`.
 
@@ -91,6 +93,7 @@ def compute_knob_effects(
         goal: whose objectives and constraints count; its fidelity does not.
         seconds: after which no more designs are evaluated.
         crew: workers who take a share each, where that repays their start.
+        kept: where outcomes may be known already, and where new ones go.
 
     Returns:
         A list a design, in order; None of those that there was no time for.
@@ -102,7 +105,7 @@ def compute_knob_effects(
         for values, steps in zip(rows, around, strict=True)
         for design in (space.design_at(values), *(s.design for s in steps))
     ]
-    outcomes, place = evaluate_in_processes(designs, wanted_goal, crew, seconds=seconds), 0
+    outcomes, place = evaluate_in_processes(designs, wanted_goal, crew, seconds=seconds, kept=kept), 0
     changes: list[list[KnobEffect] | None] = []
     for steps in around:
         outcome, *other_outcomes = outcomes[place : place + 1 + len(steps)]

@@ -10,12 +10,18 @@ from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
 
-from dse.config.metric_expressions import DefinedMetrics, evaluate_with_derived
+from dse.config.metric_expressions import (
+    DefinedMetrics,
+    extend_with_derived_metrics,
+    input_metrics,
+)
+from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import FIDELITIES, fidelities, is_simulated
 from dse.execution.study import MetricConstraint
-from dse.space.design import Design, stack_designs
+from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
+from dse.space.design import Design, design_key, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
 from dse.space.fixed_leaves import is_design_choice
@@ -48,6 +54,12 @@ APART = ("mapping.precision.", "mapping.stack.")
 
 WORDS = 8
 """Other words of a knob that are tried, at most."""
+
+
+Answer = dict[str, Any]
+"""What evaluating a design gives, as it is kept: fields of `DesignOutcome` that no goal changes."""
+
+NO_ANSWER: Answer = {"metrics": {}, "limit": "", "need": 0.0, "have": 0.0, "refused": ""}
 
 
 @dataclass(frozen=True)
@@ -142,30 +154,76 @@ class Neighbour:
         return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
 
 
-def evaluate_points(designs: Sequence[Design], goal: StudyGoal, *, seconds: float = inf) -> list[DesignOutcome | None]:
+def evaluate_points(
+    designs: Sequence[Design],
+    goal: StudyGoal,
+    *,
+    seconds: float = inf,
+    kept: KeptAnswers = NOTHING_KEPT,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[DesignOutcome | None]:
     """Outcomes of designs; equal designs are evaluated once.
 
     Args:
         designs: all of scalars.
         goal: the workload, the fidelity, objectives and constraints.
         seconds: after which no more are evaluated.
+        kept: where outcomes may be known already, and where new ones go.
+        progress: called with the number of designs that are done, and of all.
 
     Returns:
         One a design, in order; None of those that there was no time for.
     """
     different = list(dict.fromkeys(designs))
-    outcomes: dict[Design, DesignOutcome] = {}
+    outcomes = find_known_outcomes(different, goal, kept)
+    waiting = [design for design in different if design not in outcomes]
     end = time.monotonic() + seconds
-    steady, start = goal.fidelity == FIDELITIES[0], 0
+    steady, start, known = goal.fidelity == FIDELITIES[0], 0, len(outcomes)
     few = MOST_AT_ONCE if seconds == inf else min(max(int(DESIGNS_PER_S * seconds), FEW_AT_ONCE), MOST_AT_ONCE)
-    alone = bool(different) and is_evaluated_alone(different[0], goal)
+    alone = bool(waiting) and is_evaluated_alone(waiting[0], goal)
     size = 1 if alone else few if steady else FIRST_BATCH
-    while start < len(different) and (began := time.monotonic()) <= end:
-        selected_different = different[start : start + size]
-        outcomes.update(zip(selected_different, _evaluate_points_of(selected_different, goal), strict=True))
+    progress(known, len(different))
+    while start < len(waiting) and (began := time.monotonic()) <= end:
+        batch = waiting[start : start + size]
+        answers = _evaluate_answers(batch, goal)
+        keep_outcomes(batch, answers, goal, kept)
+        outcomes.update((design, judge_answer(answer, goal)) for design, answer in zip(batch, answers, strict=True))
         start += size
         size = size if alone else batch_size(size, time.monotonic() - began, end - time.monotonic())
+        progress(known + min(start, len(waiting)), len(different))
     return [outcomes.get(design) for design in designs]
+
+
+def find_known_outcomes(designs: Sequence[Design], goal: StudyGoal, kept: KeptAnswers) -> dict[Design, DesignOutcome]:
+    """Outcomes of the designs that are stored, where reading one takes less time than an evaluation."""
+    if not kept.place or not designs or not _is_kept(designs[0], goal):
+        return {}
+    keys = {design: design_key(design) for design in designs}
+    answers = kept.find_outcomes(goal.workload, goal.fidelity, list(keys.values()), _evaluated_metrics(goal))
+    known = {design: answers[key] for design, key in keys.items() if key in answers}
+    return {
+        design: judge_answer(answer, goal)
+        for design, answer in known.items()
+        if not answer.get("limit") or answer["limit"] in SILICON_LIMITS
+    }
+
+
+def keep_outcomes(designs: Sequence[Design], answers: Sequence[Answer], goal: StudyGoal, kept: KeptAnswers) -> None:
+    """Keep evaluated designs, where reading one takes less time than an evaluation."""
+    if not kept.place or not designs or not _is_kept(designs[0], goal):
+        return
+    finite = [
+        (design, answer)
+        for design, answer in zip(designs, answers, strict=True)
+        if isfinite(answer["need"]) and isfinite(answer["have"])
+    ]
+    answers_by_key = {design_key(design): answer for design, answer in finite}
+    kept.keep_outcomes(goal.workload, goal.fidelity, answers_by_key, _evaluated_metrics(goal))
+
+
+def _is_kept(design: Design, goal: StudyGoal) -> bool:
+    """Whether outcomes are worth keeping: a formula takes less time than a store."""
+    return is_simulated(design, goal.workload, goal.fidelity)
 
 
 def batch_size(before: int, taken: float, left: float) -> int:
@@ -190,32 +248,42 @@ def is_evaluated_alone(design: Design, goal: StudyGoal) -> bool:
     return goal.fidelity != FIDELITIES[0] and is_simulated(design, goal.workload, goal.fidelity)
 
 
-def _evaluate_points_of(designs: Sequence[Design], goal: StudyGoal) -> list[DesignOutcome]:
+def _evaluate_answers(designs: Sequence[Design], goal: StudyGoal) -> list[Answer]:
+    """What evaluating some designs together gives, before objectives and constraints count."""
     try:
-        outcomes = evaluate_with_derived(
-            stack_designs(designs), goal.workload, goal.defined, fidelity=goal.fidelity, metrics=goal.metrics
-        )
+        outcomes = evaluate(stack_designs(designs), goal.workload, fidelity=goal.fidelity, metrics=_evaluated_metrics(goal))
     except DesignError as error:
         if len(designs) == 1:
-            return [DesignOutcome({}, refused=str(error))]
+            return [{**NO_ANSWER, "refused": str(error)}]
         middle = len(designs) // 2
-        return [point for design in (designs[:middle], designs[middle:]) for point in _evaluate_points_of(design, goal)]
-    found_outcomes, words = [], list(SILICON_LIMITS)
+        return [answer for part in (designs[:middle], designs[middle:]) for answer in _evaluate_answers(part, goal)]
+    answers, words = [], list(SILICON_LIMITS)
     for row in range(len(designs)):
+        if refused := outcomes.refused.get(row, ""):
+            answers.append({**NO_ANSWER, "refused": refused})
+            continue
         metrics = {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
         code = int(outcomes.limit[row])
-        broken = tuple(
-            (str(bound), excess)
-            for bound in goal.bounds
-            if bound.metric in metrics and (excess := float(bound.excess(metrics[bound.metric]))) > 0
-        )
-        refused = outcomes.refused.get(row, "")
-        if refused:
-            found_outcomes.append(DesignOutcome({}, refused=refused))
-            continue
-        limit, need, have = (words[code], float(outcomes.need[row]), float(outcomes.have[row])) if code >= 0 else ("", 0.0, 0.0)
-        found_outcomes.append(DesignOutcome(metrics, limit, need, have, broken))
-    return found_outcomes
+        limited = {"limit": words[code], "need": float(outcomes.need[row]), "have": float(outcomes.have[row])}
+        answers.append({**NO_ANSWER, "metrics": metrics, **(limited if code >= 0 else {})})
+    return answers
+
+
+def _evaluated_metrics(goal: StudyGoal) -> tuple[str, ...] | None:
+    """Metrics to evaluate, in place of those that are derived; None for all."""
+    return None if goal.metrics is None else input_metrics(goal.metrics, goal.defined)
+
+
+def judge_answer(answer: Mapping[str, Any], goal: StudyGoal) -> DesignOutcome:
+    """Outcome of an evaluated design, with derived metrics and the constraints that it violates."""
+    answer = {**NO_ANSWER, **answer}
+    metrics = extend_with_derived_metrics(answer["metrics"], goal.defined)
+    broken = tuple(
+        (str(bound), excess)
+        for bound in goal.bounds
+        if bound.metric in metrics and (excess := float(bound.excess(metrics[bound.metric]))) > 0
+    )
+    return DesignOutcome(metrics, answer["limit"], answer["need"], answer["have"], broken, answer["refused"])
 
 
 def list_neighbours(space: AnySpace, values: Mapping[str, Value]) -> list[Neighbour]:
@@ -367,5 +435,9 @@ def format_knob_value(space: AnySpace, address: str, value: Value) -> str:
 def analytical_goal(goal: StudyGoal, base: Design) -> StudyGoal:
     """The goal at the lowest fidelity of a kind of chip, with the metrics of the goal only."""
     known = fidelities(base, goal.workload)
-    wanted = tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))
-    return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=wanted)
+    return replace(goal, fidelity=known[0] if known else goal.fidelity, metrics=judged_metrics(goal))
+
+
+def judged_metrics(goal: StudyGoal) -> tuple[str, ...]:
+    """Metrics of the goal: objectives, then those of constraints."""
+    return tuple(dict.fromkeys((*goal.objectives, *(bound.metric for bound in goal.bounds))))

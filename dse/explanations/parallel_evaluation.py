@@ -9,7 +9,8 @@ from math import inf
 from dse.evaluators.evaluation import FIDELITIES
 from dse.execution.subprocess_map import subprocess_map
 from dse.execution.workers import WorkerSettings, cpu_count
-from dse.explanations.neighbours import DESIGNS_PER_S, DesignOutcome, StudyGoal, evaluate_points
+from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
+from dse.explanations.neighbours import DESIGNS_PER_S, DesignOutcome, StudyGoal, evaluate_points, find_known_outcomes
 from dse.space.design import Design, stack_designs
 from dse.space.machines import machine_of
 
@@ -21,7 +22,12 @@ MOST = 0.75
 
 
 def evaluate_in_processes(
-    designs: Sequence[Design], goal: StudyGoal, crew: WorkerSettings, *, seconds: float = inf
+    designs: Sequence[Design],
+    goal: StudyGoal,
+    crew: WorkerSettings,
+    *,
+    seconds: float = inf,
+    kept: KeptAnswers = NOTHING_KEPT,
 ) -> list[DesignOutcome | None]:
     """Outcomes of designs, in several processes of this machine if that takes less time.
 
@@ -29,26 +35,29 @@ def evaluate_in_processes(
         designs, goal: as of `points`.
         crew: how many processes may work.
         seconds: after which no more are evaluated.
+        kept: where outcomes may be known already, and where new ones go.
 
     Returns:
         One a design, in order; None of those that there was no time for.
     """
-    different = list(dict.fromkeys(designs))
+    every = list(dict.fromkeys(designs))
+    points: dict[Design, DesignOutcome | None] = dict(find_known_outcomes(every, goal, kept))
+    different = [design for design in every if design not in points]
     count = min(crew.count, cpu_count()) or cpu_count()
     saves = len(different) / DESIGNS_PER_S * (1 - 1 / count)
     if crew.kind == "serial" or goal.fidelity != FIDELITIES[0] or saves <= START_S or seconds <= START_S:
-        return evaluate_points(designs, goal, seconds=seconds)
+        points.update(zip(different, evaluate_points(different, goal, seconds=seconds, kept=kept), strict=True))
+        return [points[design] for design in designs]
     parts = split_designs(different, count)
-    answers = subprocess_map(partial(_evaluate_until, goal=goal, end=time.time() + seconds), parts)
-    points = {
-        design: point for part, answer in zip(parts, answers, strict=True) for design, point in zip(part, answer, strict=True)
-    }
+    answers = subprocess_map(partial(_evaluate_until, goal=goal, end=time.time() + seconds, kept=kept), parts)
+    for part, answer in zip(parts, answers, strict=True):
+        points.update(zip(part, answer, strict=True))
     return [points[design] for design in designs]
 
 
-def _evaluate_until(designs: Sequence[Design], goal: StudyGoal, end: float) -> list[DesignOutcome | None]:
+def _evaluate_until(designs: Sequence[Design], goal: StudyGoal, end: float, kept: KeptAnswers) -> list[DesignOutcome | None]:
     """`points` until a time by the clock of the machine. [s]"""
-    return evaluate_points(designs, goal, seconds=end - time.time())
+    return evaluate_points(designs, goal, seconds=end - time.time(), kept=kept)
 
 
 def split_designs(designs: Sequence[Design], count: int) -> list[list[Design]]:

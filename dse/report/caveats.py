@@ -20,7 +20,7 @@ from dse.execution.screen import ScreenResult, screen_left_out_text
 from dse.execution.study import Study
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.elasticities import SAME
-from dse.explanations.explanation import judged_metrics, study_goal
+from dse.explanations.explanation import study_goal
 from dse.explanations.near_feasible import collect_known_tables, find_near_feasible_rows
 from dse.explanations.neighbours import (
     DesignOutcome,
@@ -28,6 +28,7 @@ from dse.explanations.neighbours import (
     analytical_goal,
     evaluate_points,
     format_knob_value,
+    judged_metrics,
     list_neighbours,
 )
 from dse.report.error_bands import estimate_study_error_bands

@@ -33,7 +33,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "compare": (7, "dse compare --json", design.COMPARE),
     "capacity": (12, "dse capacity --json", design.CAPACITY),
     "fleet": (1, "dse fleet --json", design.FLEET),
-    "explain": (4, "dse explain --json, of a design", study.EXPLAIN),
+    "explain": (5, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "robust": (1, "dse robust --json", study.ROBUST),
     "whynot": (4, "dse whynot --json", study.WHYNOT),

@@ -70,6 +70,18 @@ STEP = object_schema(
     "a design that differs in one knob",
 )
 
+LOOSER_BOUND = object_schema(
+    {
+        "bound": text_schema("setting of the workload"),
+        "from": FIELD,
+        "to": FIELD,
+        "change": GAINS,
+        "elasticity": map_schema(number_schema(), "relative change of a metric over that of the bound"),
+        "feasible": boolean_schema(),
+    },
+    "an SLO bound a tenth looser",
+)
+
 PRICE = object_schema(
     {
         "constraint": text_schema("a constraint as it is written, or a limit"),
@@ -127,7 +139,11 @@ EXPLAIN: Schema = object_schema(
         "cheaper_and_slower": nullable_schema(NEXT),
         "dearer_and_faster": nullable_schema(NEXT),
         "without_effect": WITHOUT_EFFECT,
-        "looked_among": text_schema("among which designs the last three were looked for"),
+        "looked_among": text_schema("among which designs shadow prices and the next designs were looked for"),
+        "beaten_by": nullable_schema(list_schema(text_schema(), "ids of front designs; null where there is no study")),
+        "margins_of_constraints": map_schema(number_schema(), "relative distance to each constraint that holds"),
+        "shares_of_limits": map_schema(number_schema(), "share of each limit that is used"),
+        "looser_bounds": list_schema(LOOSER_BOUND, "SLO bounds of which a tenth more changes something"),
     },
     "explanation of a design: time by resource, effect of each knob, shadow prices",
 )

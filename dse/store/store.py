@@ -28,11 +28,29 @@ from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, enable_write_ahead, report_database_errors
 from dse.store.integrity import add_checksums, find_file_faults, read_checked_rows, rebuild_table
 from dse.store.study_lock import FileLock, ServerLock, lock_number
-from dse.store.tables import ABOUT, ASKS, BASES, CHECKED, CHECKED_SINCE, RESULTS, RUNS, SCHEMA, STUDIES, TABLES, add_checksum
+from dse.store.tables import (
+    ABOUT,
+    ASKS,
+    BASES,
+    CHECKED,
+    CHECKED_SINCE,
+    EXPLANATIONS,
+    RESULTS,
+    RUNS,
+    SCHEMA,
+    STUDIES,
+    TABLES,
+    add_checksum,
+    checksummed_columns,
+    row_checksum,
+)
 from dse.terminal.progress import say_once
 
 SEARCH = "search."
 """What begins the settings of a search in the identity of a study; a colon, which no name of a study has, ends its name."""
+
+KEYS_AT_ONCE = 500
+"""Designs whose rows one statement names: databases bound its length."""
 
 PROMOTE = "promote"
 """The setting of a search that is a word of a fidelity."""
@@ -287,11 +305,60 @@ class Store:
 
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
+        return self._results_of_rows(
+            self._sound_rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
+        )
+
+    def find_results(self, context: ResultContext, keys: Sequence[str]) -> dict[str, DesignResult]:
+        """Results of some designs by key, as far as they are stored."""
+        return self._results_of_rows(self._rows_of_designs(RESULTS, context, keys))
+
+    def find_explanations(self, context: ResultContext, question: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Answers to a question on some designs by key, as far as they are stored."""
+        rows = self._rows_of_designs(EXPLANATIONS, context, keys, question=question) if self._has_explanations() else []
+        return {row.design: orjson.loads(row.answer) for row in rows}
+
+    def keep_explanations(self, context: ResultContext, question: str, answers: Mapping[str, Any]) -> None:
+        """Store answers to a question by design key, in place of earlier ones."""
+        from dse import version
+
+        if not answers:
+            return
+        about = {"workload": context.workload, "fidelity": context.stored_fidelity, "physics": context.physics}
+        rows = [
+            {"design": key, **about, "question": question, "answer": _json_text(answers[key]), "version": version()}
+            for key in sorted(answers)  # in one order for all, as results are
+        ]
+        with self._write_connection() as connection:
+            EXPLANATIONS.create(connection, checkfirst=True)
+            same = [EXPLANATIONS.c[name] == value for name, value in (*about.items(), ("question", question))]
+            for start in range(0, len(rows), KEYS_AT_ONCE):
+                part = rows[start : start + KEYS_AT_ONCE]
+                connection.execute(
+                    sql.delete(EXPLANATIONS).where(*same, EXPLANATIONS.c.design.in_([row["design"] for row in part]))
+                )
+                self._insert_new(connection, EXPLANATIONS, part)
+
+    def _has_explanations(self) -> bool:
+        with self._read_connection() as connection:
+            return sql.inspect(connection).has_table(EXPLANATIONS.name)
+
+    def _rows_of_designs(self, table: sql.Table, context: ResultContext, keys: Sequence[str], **where: Any) -> list[Any]:
+        """Rows of some designs in a context whose checksums are right; damaged ones are left out without a word."""
+        where |= {"workload": context.workload, "fidelity": context.stored_fidelity, "physics": context.physics}
+        same, columns = [table.c[name] == value for name, value in where.items()], checksummed_columns(table)
+        checked = self._schema >= CHECKED_SINCE or table is EXPLANATIONS
+        rows: list[Any] = []
+        with self._read_connection() as connection:
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                wanted = table.c.design.in_(keys[start : start + KEYS_AT_ONCE])
+                rows += connection.execute(sql.select(*columns, *([table.c.checksum] if checked else [])).where(*same, wanted))
+        return [row for row in rows if not checked or row_checksum(tuple(row[:-1])) == row[-1]]
+
+    def _results_of_rows(self, rows: Sequence[Any]) -> dict[str, DesignResult]:
         loads = orjson.loads
         results, machines = {}, {key: guess_machine_of_leaves(design) for key, design in self._base_records().items()}
-        for row in self._sound_rows(
-            RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics
-        ):
+        for row in rows:
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             machine = machines.get(base, EVERY)
             knobs = rename_stored_values(loads(values), machine)
@@ -403,7 +470,7 @@ class Store:
         row = None
         if {"key", "value"} <= columns:
             row = connection.execute(sql.select(ABOUT.c.value).where(ABOUT.c.key == "schema")).first()
-        missing = TABLES.tables.keys() - set(table_names)
+        missing = TABLES.tables.keys() - {*table_names, EXPLANATIONS.name}
         if row is None or missing:
             tables = ", ".join(sorted(table_names)[:4]) + (", ..." if len(table_names) > 4 else "")
             raise DesignError(
@@ -433,6 +500,7 @@ class Store:
                     connection.execute(sql.text("BEGIN IMMEDIATE"))
                     for table in (ABOUT, *CHECKED):
                         rebuild_table(connection, table)
+                    EXPLANATIONS.drop(connection, checkfirst=True)  # whose answers are computed again
 
     def _held_by(self, study: str) -> str:
         running = [run for run in self.runs(study) if run["state"] == "running"]

@@ -64,6 +64,18 @@ RUNS = _make_table(
 )
 CHECKED = (RESULTS, BASES, STUDIES, ASKS, RUNS)
 """Tables whose rows have checksums."""
+EXPLANATIONS = _make_table(
+    "explanations",
+    sql.Column("design", sql.String(32), primary_key=True),
+    sql.Column("workload", sql.String(32), primary_key=True),
+    sql.Column("fidelity", sql.String(16), primary_key=True),
+    sql.Column("physics", sql.Integer, primary_key=True),
+    sql.Column("question", sql.String, primary_key=True),
+    sql.Column("answer", sql.Text, nullable=False),
+    sql.Column("version", sql.String, nullable=False),
+)
+"""Answers of explanations. A store of an earlier version lacks the table until the first answer; damaged rows are left out and
+replaced, since an answer can be computed again."""
 
 
 def checksummed_columns(table: sql.Table) -> list[sql.Column[Any]]:

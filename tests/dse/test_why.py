@@ -451,13 +451,13 @@ def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeyp
     goal = analytical_goal(study_goal(study), study.question.base)
     draws = RandomSampler(study.question.space, 5)
     designs = list(dict.fromkeys(study.question.space.design_at(draws.ask(number, None).values) for number in range(24)))
-    came, evaluated = list[int](), moves._evaluate_points_of
+    came, evaluated = list[int](), moves._evaluate_answers
 
     def noted(designs: list[Design], goal: StudyGoal) -> list[DesignOutcome]:
         came.append(len(designs))
         return evaluated(designs, goal)
 
-    monkeypatch.setattr(moves, "_evaluate_points_of", noted)
+    monkeypatch.setattr(moves, "_evaluate_answers", noted)
     monkeypatch.setattr(moves, "FEW_AT_ONCE", 2)
     monkeypatch.setattr(moves, "DESIGNS_PER_S", 0)
     limited = evaluate_points(designs, goal, seconds=1e6)
