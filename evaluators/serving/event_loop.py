@@ -49,12 +49,16 @@ from dse.evaluators.serving.prefix_blocks import count_host_transfer, publish_bl
 from dse.evaluators.serving.session_turns import next_arrival, next_independent, pop_next_turn, safe_horizon, schedule_next_turn
 from dse.evaluators.serving.speculation import accepted_tokens, positions_needed
 from dse.evaluators.serving.token_gap_histogram import gap_bin
+from dse.evaluators.serving.wake_times import earliest_wake, next_awake, set_wake_time
 
 ENDED, STOPPED, UNPRICED, STUCK, PAUSED = range(5)
 """How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen. Or
 not yet: it has worked for a while and is to be called again, so that the caller can be interrupted."""
 
 LARGE_COUNT = 1 << 40
+
+INSTANT_WORK = 16
+"""Work of an instant, in iterations that are skipped."""
 
 
 @compiled_whole
@@ -68,9 +72,9 @@ def run_event_loop(state, prices, transfer, stop):
         if total.work <= 0:
             total.now, total.coming = now, coming
             return PAUSED
-        total.work -= len(s.lanes)
+        total.work -= INSTANT_WORK
         coming = next_independent(s, coming)
-        t = _next(s, next_arrival(s, coming), now)
+        t = _next(s, next_arrival(s, coming))
         if t == np.inf:
             return STUCK
         if t > stop.seconds or total.queued > stop.waiting or max(total.late, total.slow) > stop.misses:
@@ -78,7 +82,10 @@ def run_event_loop(state, prices, transfer, stop):
         total.system_area += (t - now) * total.in_system
         total.queue_area += (t - now) * total.queued
         now = t
-        for i in range(len(s.instances)):
+        if total.again > 0:
+            _wake_due(s, t)
+        i = next_awake(s, 0, t)
+        while i < len(s.instances):
             instance = s.instances[i]
             if instance.ends <= t:
                 instance.ends = np.inf
@@ -86,6 +93,8 @@ def run_event_loop(state, prices, transfer, stop):
                     if s.lanes[lane].end <= t:
                         _finish(s, s.lanes[lane], transfer, stop, t)
                     instance.ends = min(instance.ends, s.lanes[lane].end)
+                set_wake_time(s, i, -np.inf)
+            i = next_awake(s, i + 1, t)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             receive_cache(s, t)
         while coming < n and s.requests[coming].arrival <= t:
@@ -93,17 +102,34 @@ def run_event_loop(state, prices, transfer, stop):
             coming = next_independent(s, coming + 1)
         while total.thinking > 0 and s.requests[s.coming[0]].arrival <= t:
             _arrive(s, pop_next_turn(s), transfer)
-        for i in range(len(s.instances)):
+        i = next_awake(s, 0, t)
+        while i < len(s.instances):
             instance = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
+            update_busy_time(instance, t)
+            start_transfers(s, instance, transfer, t)
+            if not _start(s, prices, instance, transfer, stop, coming, t):
+                return UNPRICED
+            start_transfers(s, instance, transfer, t)
+            instance.why = wait_reason(s, instance)
+            wakes = instance.ends
             if instance.due:
-                update_busy_time(instance, t)
-                start_transfers(s, instance, transfer, t)
-                if not _start(s, prices, instance, transfer, stop, coming, t):
-                    return UNPRICED
-                start_transfers(s, instance, transfer, t)
-                instance.why = wait_reason(s, instance)
+                if s.stage_free[i, 0] > t:
+                    wakes = min(wakes, s.stage_free[i, 0])
+                else:
+                    total.again += 1
+            set_wake_time(s, i, wakes)
+            i = next_awake(s, i + 1, t)
     return ENDED
+
+
+@called_part
+def _wake_due(s, t):
+    """Wake instances that could not start all they might, at the next instant, whatever it is."""
+    s.total[0].again = 0
+    for i in range(len(s.instances)):
+        if s.instances[i].due and s.stage_free[i, 0] <= t:
+            set_wake_time(s, i, -np.inf)
 
 
 @called_part
@@ -115,13 +141,9 @@ def _arrive(s, r, transfer):
 
 
 @inlined_function
-def _next(s, arrival, now):
+def _next(s, arrival):
     """The next instant."""
-    t = arrival
-    for i in range(len(s.instances)):
-        t = min(t, s.instances[i].ends)
-        if s.instances[i].due and s.stage_free[i, 0] > now:
-            t = min(t, s.stage_free[i, 0])
+    t = min(arrival, earliest_wake(s))
     if s.transit[0] >= 0:
         t = min(t, s.requests[s.transit[0]].ready)
     return t

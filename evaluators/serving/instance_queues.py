@@ -6,10 +6,13 @@ its pool, t an instant.
 
 # mypy: disable-error-code="no-untyped-def"
 
+import numpy as np
+
 from dse.evaluators.machine.compile_cache import called_part, inlined_function
 from dse.evaluators.serving.block_allocation import allocate, cached_positions
 from dse.evaluators.serving.prefix_blocks import release_prefix
 from dse.evaluators.serving.simulator_state import BATCH, MEMORY
+from dse.evaluators.serving.wake_times import set_wake_time
 
 
 @inlined_function
@@ -30,6 +33,7 @@ def enqueue(s, r, i):
     instance, q = s.instances[i], s.requests[r]
     q.instance = i
     instance.due = True
+    set_wake_time(s, i, -np.inf)
     _behind(s, instance, r, _last(s, instance, q.rank))
     s.lasts[i, q.rank] = r
 
@@ -85,9 +89,13 @@ def route_request(s, pool, nearest, low, high):
         best += pool.turn % (high - low)
         pool.turn += 1
         return best
-    for i in range(pool.first + low + 1, pool.first + high):
-        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
-            best = i
+    least = s.instances[best].held + s.instances[best].queued
+    for i in range(best + 1, pool.first + high):
+        if least == 0:
+            break
+        load = s.instances[i].held + s.instances[i].queued
+        if load < least:
+            best, least = i, load
     return best
 
 
@@ -204,6 +212,8 @@ def receive_cache(s, t):
             best = other
     instance.held -= 1
     instance.due = True
+    set_wake_time(s, source.number, -np.inf)
+    set_wake_time(s, instance.number, -np.inf)
     join_lane(s, instance, s.lanes[best], r)
 
 
