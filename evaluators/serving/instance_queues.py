@@ -33,6 +33,7 @@ def enqueue(s, r, i):
     instance, q = s.instances[i], s.requests[r]
     q.instance = i
     instance.due = True
+    s.loads[i] += 1
     set_wake_time(s, i, -np.inf)
     _behind(s, instance, r, _last(s, instance, q.rank))
     s.lasts[i, q.rank] = r
@@ -89,13 +90,11 @@ def route_request(s, pool, nearest, low, high):
         best += pool.turn % (high - low)
         pool.turn += 1
         return best
-    least = s.instances[best].held + s.instances[best].queued
     for i in range(best + 1, pool.first + high):
-        if least == 0:
+        if s.loads[best] == 0:
             break
-        load = s.instances[i].held + s.instances[i].queued
-        if load < least:
-            best, least = i, load
+        if s.loads[i] < s.loads[best]:
+            best = i
     return best
 
 
@@ -107,10 +106,10 @@ def arrivals_elsewhere(s, pool, instance, transfer):
     if not transfer.nearest:
         return (instance.number - pool.first - pool.turn) % pool.instances
     # each of the others takes one after another until it holds as many; what ends there lets it take more
-    arrivals, mine = 0, instance.held + instance.queued
+    arrivals, mine = 0, s.loads[instance.number]
     for i in range(pool.first, pool.first + pool.instances):
         if i != instance.number:
-            arrivals += max(0, mine + (i < instance.number) - s.instances[i].held - s.instances[i].queued)
+            arrivals += max(0, mine + (i < instance.number) - s.loads[i])
     return arrivals
 
 
@@ -127,7 +126,7 @@ def route_arrival(s, q, transfer):
     best, longest, least, most = 0, -1, 1 << 60, 0
     for i in range(pool.instances):
         instance = s.instances[i]
-        load, match = instance.held + instance.queued, cached_positions(s, instance, pool, q)
+        load, match = s.loads[i], cached_positions(s, instance, pool, q)
         least, most = min(least, load), max(most, load)
         if match > longest:
             best, longest = i, match

@@ -189,6 +189,7 @@ class ServingState(NamedTuple):
         lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
         coming: heap of pending turns by arrival time; shape (sessions,), 0 where no request is a turn.
         wakes: tree of the times at which instances wake, of `wake_times`; shape (2 * leaves,). [s]
+        loads: requests held and in the queue, of each instance.
     """
 
     requests: Array
@@ -215,6 +216,7 @@ class ServingState(NamedTuple):
     lasts: Array
     coming: Array
     wakes: Array
+    loads: Array
 
 
 def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -284,4 +286,5 @@ def make_initial_state(
         np.full((len(pool_of), int(requests["rank"].max()) + 1), -1, np.int64),
         np.zeros(int((~requests["turn"]).sum()) if requests["turn"].any() else 0, np.int64),
         np.full(2 << (len(pool_of) - 1).bit_length(), np.inf),
+        np.zeros(len(pool_of), np.int64),
     )

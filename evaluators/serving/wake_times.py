@@ -10,6 +10,8 @@ The tree is an array: the least of places 2 k and 2 k + 1 is at k, and instances
 
 # mypy: disable-error-code="no-untyped-def"
 
+import numpy as np
+
 from dse.evaluators.machine.compile_cache import called_part, inlined_function
 
 
@@ -17,6 +19,20 @@ from dse.evaluators.machine.compile_cache import called_part, inlined_function
 def earliest_wake(s):
     """The earliest time at which an instance wakes; infinite for none. [s]"""
     return s.wakes[1]
+
+
+@called_part
+def earliest_before(s, i):
+    """The earliest time at which an instance wakes whose number is below `i`; infinite for none. [s]"""
+    tree, place = s.wakes, len(s.wakes) // 2 + i
+    if 2 * i == len(tree):
+        return tree[1]
+    t = np.inf
+    while place > 1:
+        if place % 2 == 1:
+            t = min(t, tree[place - 1])
+        place //= 2
+    return t
 
 
 @called_part
