@@ -40,7 +40,10 @@ LESS = [
     ),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
-    (r"^evaluate .*arrivals=closed_loop", "workload.requests=1000 workload.output=16"),  # each user has sessions of several turns
+    (
+        r"^evaluate .*arrivals=closed_loop",
+        "workload.requests=1000 workload.output=16",
+    ),  # each user has sessions of several turns
     (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),
     (
         r"^capacity chip=npu",
