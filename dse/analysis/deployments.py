@@ -272,7 +272,7 @@ class InstanceKinds:
         return f"{_kind_key(values)} {counts} {values.get(ROUTING, '')}"
 
     def make_pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
-        """Pools of a deployment, and the iteration times of one instance of each, which those of equal `price_key` share."""
+        """Pools of a deployment, and the iteration times of one instance of each."""
         if self.by_chip:
             made = deployment_factory(design, self.load, ())(self.load.requests).pools
             return made, pool_paces(made, self.load.requests)
@@ -386,7 +386,7 @@ Plan = tuple[dict[str, Any], bool]
 def _plans_by_price(
     kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float
 ) -> Iterator[tuple[list[int], list[Plan]]]:
-    """Deployments in groups that differ in how many instances there are alone: their places in the space, and their plans.
+    """Deployments in groups that differ in instance counts alone: places in the space, and plans.
 
     Limits, obstacles and iteration times of a group are those of any of its deployments.
     """

@@ -108,7 +108,7 @@ def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, 
 def sustained_rates_of_counts(
     pools: Sequence[InstancePool], paces: PoolPaces, counts: Array, *, tpot: float
 ) -> SustainedRate[Array]:
-    """Sustained rate by numbers of instances, from the times of one of each pool; arrays of shape (deployments,). [1/s]
+    """Sustained rates by numbers of instances, each of shape (deployments,). [1/s]
 
     Args:
         pools: whose own numbers of instances do not count.

@@ -1,4 +1,4 @@
-"""When each instance has to be looked at next, compiled: a tree of least times, so that an instant costs few looks.
+"""Times at which instances have to be looked at next, compiled: a tree of least times.
 
 An instance wakes when the first of its lanes ends, or when its first stage is free if it has something to start. Whatever
 happens to it before, as a request that comes, wakes it at once. Instances that sleep are as they were: a look at them would
@@ -50,7 +50,7 @@ def set_wake_time(s, i, t):
 
 @called_part
 def next_awake(s, i, t):
-    """Number of the first instance, from `i` on, that is awake at an instant; as many as leaves, or more, for none."""
+    """First instance from number `i` on that is awake at an instant; the number of leaves for none."""
     tree, leaves = s.wakes, len(s.wakes) // 2
     if i >= leaves or tree[1] > t:
         return leaves
