@@ -41,6 +41,10 @@ LESS = [
     (r"^fleet ", "workload.requests=60 workload.output=16"),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
+    (
+        r"^evaluate .*arrivals=closed_loop",
+        "workload.requests=1000 workload.output=16",
+    ),  # each user has sessions of several turns
     (r"^evaluate chip=(tile|wse|npu64 mapping=flat).*workload=serving", "workload.prompt=200 workload.output=16"),
     (
         r"^capacity chip=npu",
@@ -52,6 +56,7 @@ LESS = [
         "mapping.serving.max_batched_tokens=512",
     ),
     (r"^capacity .*devices=16", "devices=2"),
+    (r"^capacity .*model=deepseek_v3 .*devices=16", "devices=8"),  # its weights do not fit in less
     (r"^evaluate .*partition=auto", "model.qwen3_4b.layers=4"),
     (r"^evaluate .*workload=stream", "workload.requests=400"),
     (r"^evaluate .*workload=traffic", "workload.packets=100"),

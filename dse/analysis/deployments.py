@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
@@ -19,8 +21,9 @@ from dse.evaluators.evaluation import explain, explain_infeasibility, find_worst
 from dse.evaluators.layouts.startable_degrees import design_obstacle
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.slo_bounds import SloBounds
-from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rate_of_paces
+from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rates_of_counts
 from dse.evaluators.workloads.serving import deployment_factory, make_pools
+from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves
@@ -92,7 +95,7 @@ class CandidateDeployment:
     devices: int
     apart: bool
     pools: tuple[InstancePool, ...] = field(repr=False)
-    estimate: SustainedRate
+    estimate: SustainedRate[float]
     unbound: float
     most: float
 
@@ -262,20 +265,36 @@ class InstanceKinds:
     def _load_workload(self) -> Workload:
         return replace(self.usual.workload, cases=(self.load,))
 
+    def price_key(self, values: Mapping[str, Any]) -> str:
+        """What tells deployments apart whose instances have other iteration times or another routing."""
+        # how many instances share the links of a system of dies is in their prices
+        counts = _instance_counts(values) if software_of(self.usual.base.mapping) in MULTI_DIE_SERVING else ""
+        return f"{_kind_key(values)} {counts} {values.get(ROUTING, '')}"
+
     def make_pools(self, design: Design, values: Mapping[str, Any]) -> tuple[tuple[InstancePool, ...], PoolPaces]:
         """Pools of a deployment, and the iteration times of one instance of each."""
         if self.by_chip:
             made = deployment_factory(design, self.load, ())(self.load.requests).pools
             return made, pool_paces(made, self.load.requests)
-        many = (int(values.get(PREFILL, 0)), int(values[INSTANCES]))
-        # how many instances share the links of a system of dies is in their prices
-        key = f"{_kind_key(values)} {many if software_of(design.mapping) in MULTI_DIE_SERVING else ''}"
+        key = self.price_key({address: value for address, value in values.items() if address != ROUTING})
         if key not in self._pools:
             pools, _ = make_pools(design, self.load, "analytical")
             self._pools[key] = pools, pool_paces(pools, self.load.requests)
         pools, taken = self._pools[key]
-        counts = many[-len(pools) :]
-        return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True)), taken
+        return with_counts(pools, values), taken
+
+
+def _instance_counts(values: Mapping[str, Any]) -> tuple[int, int]:
+    """Instances that prefill alone, and others."""
+    return int(values.get(PREFILL, 0)), int(values.get(INSTANCES, 1))
+
+
+def with_counts(pools: Sequence[InstancePool], values: Mapping[str, Any]) -> tuple[InstancePool, ...]:
+    """Pools with as many instances as a deployment has; as they are where these are on one chip."""
+    if INSTANCES not in values:
+        return tuple(pools)
+    counts = _instance_counts(values)[-len(pools) :]
+    return tuple(replace(pool, instances=count) for pool, count in zip(pools, counts, strict=True))
 
 
 def _equal_lengths(load: ServingLoad) -> tuple[int, ...]:
@@ -308,42 +327,80 @@ def find_candidates(
         every: whether pools that lack prefill or decode, and batches that there is no room for, are kept.
         least: a rate; those whose engines do not serve it are left out. [1/s]
     """
-    deployments: dict[int, CandidateDeployment] = {}
-    refused: dict[str, int] = {}
-    load, plans = (
-        kinds.load,
-        [
-            single_plan
-            for plan in _deployment_plans(kinds, knobs, devices, apart=apart)
-            for single_plan in _routing_plans(kinds, *plan)
-        ],
-    )
-    # a table of prices has the points of those of smaller iterations: the largest are looked at first
-    for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
-        values, divided = plans[place]
+    priced, refused = dict[int, _PricedPlan](), dict[str, int]()
+    for places, plans in _plans_by_price(kinds, bounds, knobs, devices, apart=apart, least=least):
+        values, divided = plans[0]
         design = replace_leaves(kinds.usual.base, values)
-        if least and _engine_rate_bound(kinds, bounds, values, divided) < least:
-            continue
-        if kinds.find_start_obstacle(design):
-            refused[NOT_STARTED] = refused.get(NOT_STARTED, 0) + 1
-            continue
-        if limit := kinds.find_violated_limit(design, values):
-            refused[limit] = refused.get(limit, 0) + 1
+        if why := NOT_STARTED if kinds.find_start_obstacle(design) else kinds.find_violated_limit(design, values):
+            refused[why] = refused.get(why, 0) + len(plans)
             continue
         pools, taken = kinds.make_pools(design, values)
-        estimate, unbound = (sustained_rate_of_paces(pools, taken, tpot=tpot) for tpot in (bounds.tightest[1], math.inf))
-        estimate, unbound = (estimate_steady_state_users(rate, load) for rate in (estimate, unbound))
-        most = bound_max_rate(pools, taken, load, bounds)
-        deployments[place] = CandidateDeployment(
-            design, load, values, _device_count(design), divided, pools, estimate, unbound.rate, most
+        counts = np.array([[pool.instances for pool in with_counts(pools, values)] for values, _ in plans])
+        estimate, unbound = (
+            estimate_steady_state_users(sustained_rates_of_counts(pools, taken, counts, tpot=tpot), kinds.load)
+            for tpot in (bounds.tightest[1], math.inf)
         )
-    kept = [deployments[place] for place in sorted(deployments)]
-    for why, rate in ((NO_ROOM, partial(_of_room, load=load)), (UNBALANCED, _best_balanced)) if not every else ():
-        left = rate(kept)
+        for number, (place, (values, _)) in enumerate(zip(places, plans, strict=True)):
+            steady = SustainedRate(*(float(each[number]) for each in estimate))
+            priced[place] = _PricedPlan(values, divided, pools, taken, steady, float(unbound.rate[number]))
+    kept = [priced[place] for place in sorted(priced)]
+    for why, choose in ((NO_ROOM, partial(_of_room, load=kinds.load)), (UNBALANCED, _best_balanced)) if not every else ():
+        left = choose(kept)
         if len(left) < len(kept):
             refused[why] = len(kept) - len(left)
         kept = left
-    return sorted(kept, key=lambda deployment: (-deployment.estimate.rate, deployment.devices)), refused
+    deployments = [_build_candidate(kinds, bounds, plan) for plan in kept]
+    return sorted(deployments, key=lambda deployment: (-deployment.estimate.rate, deployment.devices)), refused
+
+
+class _PricedPlan(NamedTuple):
+    """A deployment that fits, with its estimates, before it is built.
+
+    Attributes:
+        values, apart: as of `CandidateDeployment`.
+        pools: as many instances as another deployment of equal iteration times has.
+        taken: iteration times of one instance of each pool.
+        estimate, unbound: as of `CandidateDeployment`.
+    """
+
+    values: dict[str, Any]
+    apart: bool
+    pools: tuple[InstancePool, ...]
+    taken: PoolPaces
+    estimate: SustainedRate[float]
+    unbound: float
+
+
+def _build_candidate(kinds: InstanceKinds, bounds: SloBounds, plan: _PricedPlan) -> CandidateDeployment:
+    """The deployment of a plan, with the bound on its rate."""
+    design, pools = replace_leaves(kinds.usual.base, plan.values), with_counts(plan.pools, plan.values)
+    most = bound_max_rate(pools, plan.taken, kinds.load, bounds)
+    devices = _device_count(design)
+    return CandidateDeployment(design, kinds.load, plan.values, devices, plan.apart, pools, plan.estimate, plan.unbound, most)
+
+
+Plan = tuple[dict[str, Any], bool]
+"""Leaves of a deployment, and whether phases are apart."""
+
+
+def _plans_by_price(
+    kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: int, *, apart: bool, least: float
+) -> Iterator[tuple[list[int], list[Plan]]]:
+    """Deployments in groups that differ in instance counts alone: places in the space, and plans.
+
+    Limits, obstacles and iteration times of a group are those of any of its deployments.
+    """
+    plans = [
+        single_plan
+        for plan in _deployment_plans(kinds, knobs, devices, apart=apart)
+        for single_plan in _routing_plans(kinds, *plan)
+    ]
+    groups: dict[str, list[int]] = {}
+    # a table of prices has the points of those of smaller iterations: the largest are looked at first
+    for place in sorted(range(len(plans)), key=lambda place: [-float(plans[place][0].get(size, 0)) for size in SIZES]):
+        if not (least and _engine_rate_bound(kinds, bounds, *plans[place]) < least):
+            groups.setdefault(kinds.price_key(plans[place][0]), []).append(place)
+    yield from ((places, [plans[place] for place in places]) for places in groups.values())
 
 
 def _routing_plans(kinds: InstanceKinds, values: dict[str, Any], divided: bool) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -380,16 +437,16 @@ def _engine_rate_bound(kinds: InstanceKinds, bounds: SloBounds, values: dict[str
     return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
 
 
-def estimate_steady_state_users(users: SustainedRate, load: ServingLoad) -> SustainedRate:
-    """Users that a closed loop has in a steady state, by Little's law; the estimate with that rate.
+def estimate_steady_state_users(users: SustainedRate[Array], load: ServingLoad) -> SustainedRate[Array]:
+    """Users that closed loops have in a steady state, by Little's law; the estimates with these rates.
 
     Each user thinks, and is answered.
     """
-    if not load.requests.users or not users.rate:
+    if not load.requests.users:
         return users
     further = float(load.requests.output.mean()) - 1
-    cycle = float(load.requests.think.mean()) + users.ttft + further * users.tpot
-    return users._replace(rate=max(1.0, users.rate * cycle))
+    cycle = float(load.requests.think.mean()) + users.ttft + further * np.where(users.rate > 0, users.tpot, 0.0)
+    return users._replace(rate=np.where(users.rate > 0, np.maximum(1.0, users.rate * cycle), users.rate))
 
 
 def has_only_routing(words: Sequence[str], counts: Mapping[str, int]) -> bool:
@@ -417,10 +474,10 @@ def find_fewest_devices(kinds: InstanceKinds, knobs: Space) -> int:
     return many * min(decode) + kinds.counts.get(PREFILL, 0) * min(prefill)
 
 
-def _of_room(deployments: Sequence[CandidateDeployment], load: ServingLoad) -> list[CandidateDeployment]:
+def _of_room(deployments: Sequence[_PricedPlan], load: ServingLoad) -> list[_PricedPlan]:
     """Without those whose batch is more than memory has room for, where a smaller one is too."""
     least = int(load.requests.prompt.min())
-    kept: dict[tuple[Any, ...], CandidateDeployment] = {}
+    kept: dict[tuple[Any, ...], _PricedPlan] = {}
     for deployment in sorted(deployments, key=lambda candidate: float(candidate.values.get(BATCH, 0))):
         memory = deployment.pools[-1].memory
         room = memory.blocks // max(1, -(-least // memory.block))
@@ -430,11 +487,11 @@ def _of_room(deployments: Sequence[CandidateDeployment], load: ServingLoad) -> l
     return [deployment for deployment in deployments if id(deployment) in kept_ids]
 
 
-def _best_balanced(deployments: Sequence[CandidateDeployment]) -> list[CandidateDeployment]:
+def _best_balanced(deployments: Sequence[_PricedPlan]) -> list[_PricedPlan]:
     """Of pools apart that differ in how many instances each has, those that are best by the estimates, with the bound on a
     token's time and without; the others lack either prefill or decode.
     """
-    kinds: dict[tuple[Any, ...], list[CandidateDeployment]] = {}
+    kinds: dict[tuple[Any, ...], list[_PricedPlan]] = {}
     for deployment in deployments:
         kinds.setdefault(
             tuple((address, value) for address, value in deployment.values.items() if address not in (INSTANCES, PREFILL)), []

@@ -49,12 +49,16 @@ from dse.evaluators.serving.prefix_blocks import count_host_transfer, publish_bl
 from dse.evaluators.serving.session_turns import next_arrival, next_independent, pop_next_turn, safe_horizon, schedule_next_turn
 from dse.evaluators.serving.speculation import accepted_tokens, positions_needed
 from dse.evaluators.serving.token_gap_histogram import gap_bin
+from dse.evaluators.serving.wake_times import earliest_before, earliest_wake, next_awake, set_wake_time
 
 ENDED, STOPPED, UNPRICED, STUCK, PAUSED = range(5)
 """How a run ended: all requests served; at the caller's bound; at a step price that is no time; with nothing left to happen. Or
 not yet: it has worked for a while and is to be called again, so that the caller can be interrupted."""
 
 LARGE_COUNT = 1 << 40
+
+INSTANT_WORK = 16
+"""Work of an instant, in iterations that are skipped."""
 
 
 @compiled_whole
@@ -68,9 +72,9 @@ def run_event_loop(state, prices, transfer, stop):
         if total.work <= 0:
             total.now, total.coming = now, coming
             return PAUSED
-        total.work -= len(s.lanes)
+        total.work -= INSTANT_WORK
         coming = next_independent(s, coming)
-        t = _next(s, next_arrival(s, coming), now)
+        t = _next(s, next_arrival(s, coming))
         if t == np.inf:
             return STUCK
         if t > stop.seconds or total.queued > stop.waiting or max(total.late, total.slow) > stop.misses:
@@ -78,7 +82,10 @@ def run_event_loop(state, prices, transfer, stop):
         total.system_area += (t - now) * total.in_system
         total.queue_area += (t - now) * total.queued
         now = t
-        for i in range(len(s.instances)):
+        if total.again > 0:
+            _wake_due(s, t)
+        i = next_awake(s, 0, t)
+        while i < len(s.instances):
             instance = s.instances[i]
             if instance.ends <= t:
                 instance.ends = np.inf
@@ -86,6 +93,8 @@ def run_event_loop(state, prices, transfer, stop):
                     if s.lanes[lane].end <= t:
                         _finish(s, s.lanes[lane], transfer, stop, t)
                     instance.ends = min(instance.ends, s.lanes[lane].end)
+                set_wake_time(s, i, -np.inf)
+            i = next_awake(s, i + 1, t)
         while s.transit[0] >= 0 and s.requests[s.transit[0]].ready <= t:
             receive_cache(s, t)
         while coming < n and s.requests[coming].arrival <= t:
@@ -93,17 +102,34 @@ def run_event_loop(state, prices, transfer, stop):
             coming = next_independent(s, coming + 1)
         while total.thinking > 0 and s.requests[s.coming[0]].arrival <= t:
             _arrive(s, pop_next_turn(s), transfer)
-        for i in range(len(s.instances)):
+        i = next_awake(s, 0, t)
+        while i < len(s.instances):
             instance = s.instances[i]
             # who has tried all lanes waits for something to happen; who had to stop, for the first stage
+            update_busy_time(instance, t)
+            start_transfers(s, instance, transfer, t)
+            if not _start(s, prices, instance, transfer, stop, coming, t):
+                return UNPRICED
+            start_transfers(s, instance, transfer, t)
+            instance.why = wait_reason(s, instance)
+            wakes = instance.ends
             if instance.due:
-                update_busy_time(instance, t)
-                start_transfers(s, instance, transfer, t)
-                if not _start(s, prices, instance, transfer, stop, coming, t):
-                    return UNPRICED
-                start_transfers(s, instance, transfer, t)
-                instance.why = wait_reason(s, instance)
+                if s.stage_free[i, 0] > t:
+                    wakes = min(wakes, s.stage_free[i, 0])
+                else:
+                    total.again += 1
+            set_wake_time(s, i, wakes)
+            i = next_awake(s, i + 1, t)
     return ENDED
+
+
+@called_part
+def _wake_due(s, t):
+    """Wake instances that could not start all they might, at the next instant, whatever it is."""
+    s.total[0].again = 0
+    for i in range(len(s.instances)):
+        if s.instances[i].due and s.stage_free[i, 0] <= t:
+            set_wake_time(s, i, -np.inf)
 
 
 @called_part
@@ -115,13 +141,9 @@ def _arrive(s, r, transfer):
 
 
 @inlined_function
-def _next(s, arrival, now):
+def _next(s, arrival):
     """The next instant."""
-    t = arrival
-    for i in range(len(s.instances)):
-        t = min(t, s.instances[i].ends)
-        if s.instances[i].due and s.stage_free[i, 0] > now:
-            t = min(t, s.stage_free[i, 0])
+    t = min(arrival, earliest_wake(s))
     if s.transit[0] >= 0:
         t = min(t, s.requests[s.transit[0]].ready)
     return t
@@ -196,6 +218,8 @@ def _horizon(s, instance, transfer, stop, coming, t):
     if s.total[0].remote > 0 or s.transit[0] >= 0:
         return t
     # caches come from iterations of the other pool, which an arrival alone can start while none is under way
+    if s.instances[0].stages == 1:  # each wakes when its iteration ends
+        return min(until, earliest_before(s, s.pools[instance.pool].first))
     for i in range(instance.number):
         if s.instances[i].pool != instance.pool:
             until = min(until, s.instances[i].ends)
@@ -267,7 +291,8 @@ def _decode(s, instance, pool, lane):
     """All that can decode does, in the order of the lane. Returns whether memory sufficed: else the last have left."""
     f, requests, running, kept, k = s.step[0], s.requests, s.running[lane.number], True, 0
     limit = pool.tokens // (1 + pool.guesses) if pool.chunked else LARGE_COUNT
-    while k < lane.count and f.requests < limit:
+    count, positions = 0, 0  # at hand: a sum in memory waits for the one before
+    while k < lane.count and count < limit:
         q = requests[running[k]]
         if q.done == q.target:
             # most need no more memory, and a call takes longer than all else here
@@ -279,11 +304,13 @@ def _decode(s, instance, pool, lane):
                 continue
             context = q.prompt + q.made
             q.part = 1
-            f.requests += 1
-            f.positions += context
+            count += 1
+            positions += context
             if q.spilled > 0:
                 f.far += spilled_positions(pool, q, context)
         k += 1
+    f.requests += count
+    f.positions += positions
     return kept
 
 
@@ -369,6 +396,7 @@ def _finish(s, lane, transfer, stop, t):
     """Books the iteration of a lane."""
     instance, running, gaps, keep = s.instances[lane.instance], s.running[lane.number], s.gaps, 0
     pool, last, place = s.pools[instance.pool], -1.0, 0
+    count, seconds = gaps[place].count, gaps[place].seconds  # of that place, at hand
     update_busy_time(instance, t)
     count_end(s.at_once[instance.pool], lane)
     lane.end = np.inf
@@ -385,15 +413,18 @@ def _finish(s, lane, transfer, stop, t):
                     refresh_prefix(s, instance, pool, q, q.target)
             q.part = 0
             if q.done == q.target:
-                s.total[0].guessed += more
+                if more > 0:
+                    s.total[0].guessed += more
                 for _ in range(1 + more):
                     gap = _token(s.total[0], q, stop, t)
                     if gap < 0:
                         continue
                     if gap != last:  # most have waited as long as the one before
+                        gaps[place].count, gaps[place].seconds = count, seconds
                         last, place = gap, gap_bin(gaps, gap)
-                    gaps[place].count += 1
-                    gaps[place].seconds += gap
+                        count, seconds = gaps[place].count, gaps[place].seconds
+                    count += 1
+                    seconds += gap
             if pool.pooled:
                 publish_blocks(s, instance, pool, q, _held(q))
             if q.done == q.target and (q.made == q.output or pool.hands_over):
@@ -401,6 +432,7 @@ def _finish(s, lane, transfer, stop, t):
                 continue
         running[keep] = r
         keep += 1
+    gaps[place].count, gaps[place].seconds = count, seconds
     lane.count = keep
 
 
@@ -421,6 +453,7 @@ def _token(total, q, stop, t):
 def _leave(s, instance, pool, r, q, transfer, stop, t):
     """A request that is done here is completed, or waits for its cache to be sent."""
     instance.held -= 1
+    s.loads[instance.number] -= 1
     if q.made == q.output:
         q.completed = t
         s.total[0].slow += q.output > 1 and (t - q.first) / (q.output - 1) > stop.tpot

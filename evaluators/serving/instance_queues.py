@@ -6,10 +6,13 @@ its pool, t an instant.
 
 # mypy: disable-error-code="no-untyped-def"
 
+import numpy as np
+
 from dse.evaluators.machine.compile_cache import called_part, inlined_function
 from dse.evaluators.serving.block_allocation import allocate, cached_positions
 from dse.evaluators.serving.prefix_blocks import release_prefix
 from dse.evaluators.serving.simulator_state import BATCH, MEMORY
+from dse.evaluators.serving.wake_times import set_wake_time
 
 
 @inlined_function
@@ -30,6 +33,8 @@ def enqueue(s, r, i):
     instance, q = s.instances[i], s.requests[r]
     q.instance = i
     instance.due = True
+    s.loads[i] += 1
+    set_wake_time(s, i, -np.inf)
     _behind(s, instance, r, _last(s, instance, q.rank))
     s.lasts[i, q.rank] = r
 
@@ -85,8 +90,10 @@ def route_request(s, pool, nearest, low, high):
         best += pool.turn % (high - low)
         pool.turn += 1
         return best
-    for i in range(pool.first + low + 1, pool.first + high):
-        if s.instances[i].held + s.instances[i].queued < s.instances[best].held + s.instances[best].queued:
+    for i in range(best + 1, pool.first + high):
+        if s.loads[best] == 0:
+            break
+        if s.loads[i] < s.loads[best]:
             best = i
     return best
 
@@ -99,10 +106,10 @@ def arrivals_elsewhere(s, pool, instance, transfer):
     if not transfer.nearest:
         return (instance.number - pool.first - pool.turn) % pool.instances
     # each of the others takes one after another until it holds as many; what ends there lets it take more
-    arrivals, mine = 0, instance.held + instance.queued
+    arrivals, mine = 0, s.loads[instance.number]
     for i in range(pool.first, pool.first + pool.instances):
         if i != instance.number:
-            arrivals += max(0, mine + (i < instance.number) - s.instances[i].held - s.instances[i].queued)
+            arrivals += max(0, mine + (i < instance.number) - s.loads[i])
     return arrivals
 
 
@@ -119,7 +126,7 @@ def route_arrival(s, q, transfer):
     best, longest, least, most = 0, -1, 1 << 60, 0
     for i in range(pool.instances):
         instance = s.instances[i]
-        load, match = instance.held + instance.queued, cached_positions(s, instance, pool, q)
+        load, match = s.loads[i], cached_positions(s, instance, pool, q)
         least, most = min(least, load), max(most, load)
         if match > longest:
             best, longest = i, match
@@ -204,6 +211,8 @@ def receive_cache(s, t):
             best = other
     instance.held -= 1
     instance.due = True
+    set_wake_time(s, source.number, -np.inf)
+    set_wake_time(s, instance.number, -np.inf)
     join_lane(s, instance, s.lanes[best], r)
 
 

@@ -397,21 +397,30 @@ class RateSearch:
         start = rate_index(max(1.0, guess) if self.users else guess)
         if self.users:
             length, lasts = self.stream_length(1, self.get_value(start))
-            place = self.climb(length, self._by_one(length, start), ONE_NEAR // 2, lasting=True)
+            place = self.climb(
+                length, self._by_one(length, start, ONE_STEP, ONE_NEAR, lasting=True), ONE_NEAR // 2, lasting=True
+            )
             return self._none() if place is None else self._confirmed(place, length, lasts)
-        length = first = self._first(guess)
-        place, lasts = self.climb(first, start, step), False
-        if place is not None:
-            length, lasts = self.stream_length(first, self.get_value(place))
-        if place is not None and length > first:
-            place = self.climb(length, place, 1, lasting=True)
+        first = self._first(guess)
+        begin = self._by_one(first, start, step, 1, lasting=False)
+        length, lasts = self.stream_length(first, self.get_value(begin))
+        if length > first:
+            begin = self._by_one(length, begin, 1, 1, lasting=True)
+        place = self.climb(length, begin, 1, lasting=length > first)
         return self._none() if place is None else self._confirmed(place, length, lasts)
 
-    def _by_one(self, length: int, start: int) -> int:
-        """The place of about the largest number of users by the first of the streams that decide."""
-        alone = RateSearch(self.at, self.load, self.bounds, self.numbers[:1], self.keep, attained=dict(self.attained))
-        place = alone.climb(length, start, ONE_STEP, ONE_NEAR, lasting=True)
+    def _by_one(self, length: int, start: int, step: int, near: int, *, lasting: bool) -> int:
+        """The place of about the largest rate by the first of the streams, which is one of those that decide.
+
+        Args:
+            length, start, step, near, lasting: as of `climb`; `start` is returned where none is kept.
+        """
+        alone = RateSearch(
+            self.at, self.load, self.bounds, self.numbers[:1], self.keep, attained=dict(self.attained), busy=self.busy
+        )
+        place = alone.climb(length, start, step, near, lasting=lasting)
         self.attained |= {key: shares for key, shares in alone.attained.items() if min(shares) > 0}  # to their end
+        self.missed, self.whole = alone.missed | self.missed, alone.whole | self.whole
         return start if place is None else place
 
     def estimate_max_rate(self, guess: float, near: int = 12, step: int = 12, *, long: bool = False) -> MaxRate:

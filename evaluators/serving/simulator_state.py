@@ -67,7 +67,7 @@ many of a block that is with all that a request has, and how many requests they 
 
 TOTAL = _fields(
     "served in_system queued iterations prefilled decoded reused lost preempted swapped sent remote logged coming work "
-    "late slow guessed thinking fetched carried",
+    "late slow guessed thinking fetched carried again",
     "system_area queue_area now",
 )
 """Requests done, in the system, in queues; iterations; prompt tokens and decodes computed, positions taken from the prefix
@@ -75,7 +75,7 @@ cache, computed positions thrown away; preemptions; positions moved to or from t
 sent; iterations kept; requests that have come; work that is left before a pause; requests whose first token, and whose mean
 time per token, was beyond the bounds of `StopBounds`; tokens made of guesses that were right; turns that users think about;
 positions of prefixes that came back from the host; positions of a block of caches and prefixes that went there or came back;
-request-seconds; the last instant."""
+instances to be looked at again at the next instant; request-seconds; the last instant."""
 
 WORK = _fields("iterations", "prompt pairs requests positions past far")
 """Sums over iterations of the counts in `STEP`."""
@@ -97,7 +97,7 @@ hold it, in one pool, and its steps; whether it is there, with a snapshot of sta
 
 
 SLICE = 1 << 20
-"""Lanes examined and iterations simulated in about a tenth of a second."""
+"""Iterations skipped, or instants of several each, in about a tenth of a second."""
 
 
 class StopBounds(NamedTuple):
@@ -188,6 +188,8 @@ class ServingState(NamedTuple):
         holds: whether a request shares each of its hash blocks, shape of `hashes`.
         lasts: the last of each rank in the queue of an instance, -1 for none; shape (instances, ranks).
         coming: heap of pending turns by arrival time; shape (sessions,), 0 where no request is a turn.
+        wakes: tree of the times at which instances wake, of `wake_times`; shape (2 * leaves,). [s]
+        loads: requests held and in the queue, of each instance.
     """
 
     requests: Array
@@ -213,6 +215,8 @@ class ServingState(NamedTuple):
     holds: Array
     lasts: Array
     coming: Array
+    wakes: Array
+    loads: Array
 
 
 def make_records(kind: np.dtype[Any], count: int, **columns: Any) -> Array:
@@ -281,4 +285,6 @@ def make_initial_state(
         np.zeros(len(hashes), np.bool_),
         np.full((len(pool_of), int(requests["rank"].max()) + 1), -1, np.int64),
         np.zeros(int((~requests["turn"]).sum()) if requests["turn"].any() else 0, np.int64),
+        np.full(2 << (len(pool_of) - 1).bit_length(), np.inf),
+        np.zeros(len(pool_of), np.int64),
     )

@@ -8,7 +8,7 @@ rate is the largest one, at which some always wait.
 
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,11 @@ TINY = 1e-9
 """Rounding tolerance of the room in an iteration."""
 
 
-class SustainedRate(NamedTuple):
-    """Steady state at the sustained rate of a deployment.
+Value = TypeVar("Value", float, Array)
+
+
+class SustainedRate(NamedTuple, Generic[Value]):
+    """Steady state at the sustained rate of a deployment, or of several deployments.
 
     Attributes:
         rate: of requests. [1/s]
@@ -39,10 +42,10 @@ class SustainedRate(NamedTuple):
         decodes: requests that decode at a time, of an instance.
     """
 
-    rate: float
-    ttft: float
-    tpot: float
-    decodes: float
+    rate: Value
+    ttft: Value
+    tpot: Value
+    decodes: Value
 
 
 class PoolPaces(NamedTuple):
@@ -82,7 +85,7 @@ def pool_paces(pools: Sequence[InstancePool], requests: Requests) -> PoolPaces:
     return PoolPaces(alone, together, full, np.array(decodes), _crowd(last) * np.array(each), further)
 
 
-def sustained_rate(deployment: Deployment, requests: Requests, *, tpot: float) -> SustainedRate:
+def sustained_rate(deployment: Deployment, requests: Requests, *, tpot: float) -> SustainedRate[float]:
     """Sustained rate with TPOT within a bound, without regard to queues. [1/s]
 
     Args:
@@ -96,16 +99,37 @@ def sustained_rate(deployment: Deployment, requests: Requests, *, tpot: float) -
     return sustained_rate_of_paces(deployment.pools, pool_paces(deployment.pools, requests), tpot=tpot)
 
 
-def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate:
+def sustained_rate_of_paces(pools: Sequence[InstancePool], paces: PoolPaces, *, tpot: float) -> SustainedRate[float]:
     """Sustained rate from known instance times; arguments as of `sustained_rate`. [1/s]"""
+    every = sustained_rates_of_counts(pools, paces, np.array([[pool.instances for pool in pools]]), tpot=tpot)
+    return SustainedRate(*(float(values[0]) for values in every))
+
+
+def sustained_rates_of_counts(
+    pools: Sequence[InstancePool], paces: PoolPaces, counts: Array, *, tpot: float
+) -> SustainedRate[Array]:
+    """Sustained rates by numbers of instances, each of shape (deployments,). [1/s]
+
+    Args:
+        pools: whose own numbers of instances do not count.
+        paces: instance times, which do not depend on the number of instances.
+        counts: instances of each pool, shape (deployments, pools).
+        tpot: as of `sustained_rate`. [s]
+    """
     first, last = pools[0], pools[-1]
     token = paces.each / last.expected_tokens
-    rates = np.where(token <= tpot, last.instances * last.stages * paces.decodes / (paces.further * paces.each), 0.0)
-    rates = np.minimum(rates, first.instances * first.stages / (paces.together * _crowd(first)))
-    best = int(np.argmax(rates))
-    if not rates[best] > 0:
-        return SustainedRate(0.0, paces.prompt, np.inf, 0.0)
-    return SustainedRate(float(rates[best]), paces.prompt, float(token[best]), float(paces.decodes[best]))
+    decoded = counts[:, -1:] * last.stages * paces.decodes / (paces.further * paces.each)
+    prefilled = counts[:, :1] * first.stages / (paces.together * _crowd(first))
+    rates = np.minimum(np.where(token <= tpot, decoded, 0.0), prefilled)
+    best = np.argmax(rates, axis=1)
+    rate = rates[np.arange(len(counts)), best]
+    serves = rate > 0
+    return SustainedRate(
+        np.where(serves, rate, 0.0),
+        np.full(len(counts), paces.prompt),
+        np.where(serves, token[best], np.inf),
+        np.where(serves, paces.decodes[best], 0.0),
+    )
 
 
 def _crowd(pool: InstancePool) -> float:

@@ -1,7 +1,11 @@
 """Deployments on many dies: systems of whole rows, no more dies than there are, each as one can be asked for."""
 
-from dse.analysis.deployments import COLS, ROWS, InstanceKinds, find_candidates
+import math
+
+from dse.analysis.capacity import build_chip_query, parse_query
+from dse.analysis.deployments import COLS, INSTANCES, PREFILL, ROWS, SPLITS, CandidateDeployment, InstanceKinds, find_candidates
 from dse.evaluators.serving.slo_bounds import SloBounds
+from dse.evaluators.serving.sustained_rate import pool_paces, sustained_rate_of_paces
 from dse.space.fields import leaf_at
 from dse.space.knobs import Space
 from dse.space.workload import ServingLoad
@@ -34,3 +38,37 @@ def test_systems_have_whole_rows_of_no_more_dies_than_there_are() -> None:
         assert deployment.estimate.rate > 0
         again = asked(*WORDS, *deployment.words)
         assert again.base == deployment.design
+
+
+def test_deployments_that_differ_in_their_instances_are_estimated_as_each_by_itself() -> None:
+    """Those that are left are the best of their kind by either estimate."""
+    words = ["chip=h200", "model=llama3_8b", "devices=9", "workload.prompt=900", "workload.output=90", "workload.ttft='1 s'"]
+    query = parse_query([*words, "workload.tpot='20 ms'"])
+    kinds, bounds, knobs = build_chip_query("h200", query, trust=False, count=200)
+    every, _ = find_candidates(kinds, bounds, knobs, 9, apart=True, every=True)
+    kept, _ = find_candidates(kinds, bounds, knobs, 9, apart=True)
+    requests = kinds.load.requests
+    for deployment in every:
+        paces = pool_paces(deployment.pools, requests)
+        assert deployment.estimate == sustained_rate_of_paces(deployment.pools, paces, tpot=bounds.tpot)
+        assert deployment.unbound == sustained_rate_of_paces(deployment.pools, paces, tpot=math.inf).rate
+        counts = [int(deployment.values.get(address, 0)) for address in (PREFILL, INSTANCES)]
+        assert [pool.instances for pool in deployment.pools] == counts[-len(deployment.pools) :]
+
+    def kind(deployment: CandidateDeployment) -> str:
+        return repr([pair for pair in deployment.values.items() if pair[0] not in (INSTANCES, PREFILL)])
+
+    left = [deployment for deployment in kept if deployment.apart]
+    assert 0 < len(left) < sum(deployment.apart for deployment in every)
+    for deployment in left:
+        same = [other for other in every if kind(other) == kind(deployment)]
+        ahead = [sum(rate(other) > rate(deployment) for other in same) for rate in (_estimated, _unbound)]
+        assert min(ahead) < SPLITS
+
+
+def _estimated(deployment: CandidateDeployment) -> float:
+    return deployment.estimate.rate
+
+
+def _unbound(deployment: CandidateDeployment) -> float:
+    return deployment.unbound

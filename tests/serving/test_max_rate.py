@@ -14,6 +14,7 @@ from dse.evaluators.serving.max_rate import (
     MaxRate,
     RateSearch,
     bound_attainment,
+    enough_requests,
     lower_bound,
     rate_at,
     rate_index,
@@ -154,6 +155,18 @@ def test_as_many_requests_as_are_needed_or_more_have_one_rate(seed: int) -> None
     few = study.found(most=40)
     assert few.count <= 40
     assert not few.lasts
+
+
+@QUESTIONS
+def test_a_maximum_rate_is_the_last_of_the_grid_that_is_kept(seed: int) -> None:
+    """By all streams at each rate, whatever the search tried."""
+    study = _asked(seed)
+    max_rate, deployment = study.found(), study.deployed()
+    load = ServingLoad("", None, study.draw(500, 0, 1.0), study.bounds.ttft, study.bounds.tpot, draw=study.draw)  # type: ignore[arg-type]
+    search = RateSearch(lambda _: deployment, load, study.bounds)
+    place, lasting = rate_index(max_rate.grid), max_rate.length > enough_requests(load, study.bounds, max_rate.grid)
+    assert search.keeps_bounds(place, max_rate.length, lasting=lasting)
+    assert not search.keeps_bounds(place + 1, max_rate.length, lasting=lasting)
 
 
 def test_rates_of_the_grid_are_a_hundredth_apart_at_most() -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -33,14 +34,20 @@ WARM = 3
 
 def cpu(checkout: Path, command: str, caches: str) -> float:
     """CPU seconds of a command as a process of its own."""
-    places = {"PYTHONPYCACHEPREFIX": f"{caches}/python", "NUMBA_CACHE_DIR": f"{caches}/numba"}
+    return run_command(checkout, command.split(), caches)[0]
+
+
+def run_command(checkout: Path, words: Sequence[str], caches: str) -> tuple[float, str]:
+    """CPU seconds of a command as a process of its own, in the folder of its caches, and what it prints."""
+    places = {"PYTHONPYCACHEPREFIX": f"{caches}/python", "NUMBA_CACHE_DIR": f"{caches}/numba", "PYTHONPATH": str(checkout)}
     environment = {**os.environ, **places}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    Path(caches).mkdir(parents=True, exist_ok=True)
     before = os.times()
-    program = [sys.executable, "-m", "dse.main", *command.split()]
-    subprocess.run(program, cwd=checkout, env=environment, stdout=subprocess.DEVNULL, check=True)
+    program = [sys.executable, "-m", "dse.main", *words]
+    run = subprocess.run(program, cwd=caches, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return after.children_user + after.children_system - before.children_user - before.children_system, run.stdout
 
 
 def measured(command: str, checkouts: list[Path]) -> list[tuple[float, float]]:
