@@ -11,7 +11,7 @@ from dse.space.workload import BatchCase, ServingLoad, Workload, WorkloadCase
 
 BATCHES = "static batches"
 
-MAX_RATE_METRICS = frozenset({"max_rate"})
+MAX_RATE_METRICS = frozenset({"max_rate", "max_rate_limit", "fleet_systems"})
 """Metrics of served requests at their maximum rate; so are those that are computed from them."""
 
 SERVED_METRICS = frozenset(

@@ -153,6 +153,14 @@ SHIPPED: dict[str, Metric] = {
         "largest sustained arrival rate at which the given share of requests keeps the SLO; other metrics are at that rate",
         "min",
     ),
+    "max_rate_limit": Metric(
+        "1",
+        "min",
+        "what a rate above the maximum breaks: 0 the TTFT bound; 1 the TPOT bound; 2 nothing but saturation, beyond which "
+        "queues grow without end; 3 memory, in which a request does not fit",
+        "max",
+        ("ttft", "tpot", "saturation", "memory"),
+    ),
     "devices": Metric("1", "min", "chips that serve requests", "max"),
     "slo_attainment": Metric("1", "max", "share of requests that keep their SLO"),
     "load_status": Metric(

@@ -1,26 +1,47 @@
-"""Findings on the papers' chips as points of one space: metrics on the load of the study."""
+"""Findings on the papers' chips as points of one space: at the load that each carries, and as fleets of a demand."""
+
+from collections.abc import Sequence
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import find_worst_violation
-from dse.space.design import stack_designs
+from dse.space.design import Design, stack_designs
 from dse.space.units import format_quantity
+from dse.space.workload import Workload
 from dse.studies.write import table
+
+DEMANDS = (1, 10, 100)
+"""Requests a second of fleets."""
+
+NODES = ("n5", "n7")
 
 
 def finding() -> str:
-    """One row per chip, with the settings of its paper."""
+    """One row per chip, with the settings of its paper, by the simulation; then each as a fleet, in the steady state."""
     study = find_study("mesh_llm")
-    names = [*study.objectives, "ttft", "slo_attainment"]
+    names = [*study.objectives, "max_rate", "ttft_p90", "tpot"]
     rows = []
-    for name, values in study.points.items():
-        design = study.question.space.design_at(values)
-        worst = find_worst_violation(design, study.question.workload)
-        if worst is None:
-            columns = evaluate(stack_designs([design]), study.question.workload).columns
-            cells = [format_quantity(float(columns[metric][0]), METRICS[metric].unit) for metric in names]
-        else:
-            need, have = (format_quantity(float(value), worst.unit) for value in (worst.need, worst.have))
-            cells = [f"needs {need} of {worst.limit}, has {have}", *[""] * (len(names) - 1)]
-        rows.append([name, str(values["chip"]), *cells])
-    return "The papers' chips, as they are, on this load:\n\n" + table(["paper", "chip", *names], rows)
+    for node in NODES:
+        of_node = find_study("mesh_llm", f"technology@chip.technology={node}")
+        for name, values in of_node.points.items():
+            design = of_node.question.space.design_at(values)
+            rows.append([name, str(values["chip"]), node, *_cells(design, of_node.question.workload, names, "analytical")])
+    text = "The papers' chips, as they are, at the load that each carries (simulated):\n\n"
+    text += table(["paper", "chip", "node", *names], rows)
+    whole = ["fleet_systems", "fleet_throughput_per_mm2", "energy_per_token", "price_per_mtoken"]
+    rows = []
+    for demand in DEMANDS:
+        fleet = find_study("mesh_llm", f"workload.demand='{demand} Hz'")
+        for name, values in fleet.points.items():
+            cells = _cells(fleet.question.space.design_at(values), fleet.question.workload, whole, "steady_state")
+            rows.append([f"{demand} Hz", name, *cells])
+    return f"{text}\n\nAs fleets of whole systems (steady state):\n\n{table(['demand', 'paper', *whole], rows)}"
+
+
+def _cells(design: Design, workload: Workload, names: Sequence[str], fidelity: str) -> list[str]:
+    """Metrics of a design as text, or the limit that it breaks."""
+    worst = find_worst_violation(design, workload)
+    outcomes = evaluate(stack_designs([design]), workload, fidelity=fidelity)
+    if worst is None and outcomes.feasible[0]:
+        return [format_quantity(float(outcomes.columns[name][0]), METRICS[name].unit) for name in names]
+    return [str(worst or outcomes.row_outcome(0)), *[""] * (len(names) - 1)]

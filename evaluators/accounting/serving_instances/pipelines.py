@@ -45,6 +45,7 @@ from dse.evaluators.accounting.serving_instances.pipeline_pools import (
 from dse.evaluators.accounting.serving_instances.pipeline_usage import (
     fixed_metrics,
     mean_iteration_pass,
+    pipeline_peak_rates,
     power_function,
     transfer_activity,
     usage_metrics,
@@ -57,6 +58,7 @@ from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.machine.machine import tile_core_machine
@@ -101,6 +103,10 @@ class PipelineServing(ServingLayout):
     """Pipelines of tile groups, for both phases or separate ones for each, whose pools depend on the rate."""
 
     FIDELITIES = tuple(READERS)
+
+    def system_peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of the engines, memory and links of the chip."""
+        return pipeline_peak_rates(design)
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of one chip: times of a stage's cores, since tokens pass the stages in turn.

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import IDLE, Breakdown, BreakdownRow, RequestFlow, TimelineBar
-from dse.evaluators.accounting.metrics import CaseOutcomes, area_metrics
+from dse.evaluators.accounting.metrics import METRICS, CaseOutcomes, area_metrics
 from dse.evaluators.accounting.serving_instances import ERROR_SAMPLES
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.serving.iteration_time import (
@@ -275,7 +275,9 @@ def max_rate_metrics(load: ServingLoad, rate: float) -> dict[str, float]:
     if not load.largest:
         return {}
     systems = {"fleet_systems": float(fleet_of_demand(load.demand, np.array([rate]))[0][0])} if load.demand else {}
-    return {"max_rate": rate} | systems
+    known, words = known_max_rate(load, rate), METRICS["max_rate_limit"].words
+    binds = known.binds.partition(" ")[0] if known else ""  # without the class
+    return {"max_rate": rate} | ({"max_rate_limit": float(words.index(binds))} if binds in words else {}) | systems
 
 
 def of_run(load: ServingLoad, served: ServingRun) -> ServingLoad:
