@@ -15,6 +15,7 @@ from dse.commands.study_output import format_knob
 from dse.evaluators import METRICS
 from dse.execution.study import Study
 from dse.space.units import format_quantity
+from dse.studies.mesh_llm.variations import variations_text
 from dse.studies.write import table
 
 START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of searched -->"
@@ -28,7 +29,8 @@ def main(arguments: list[str]) -> None:
     took = f"This run took {minutes:.1f} minutes, and {driver:.1f} minutes of the driver's CPU."
     place = Path(__file__).with_name("README.md")
     text = place.read_text()
-    place.write_text(text[: text.index(START)] + f"{START}\n\n{summary_text(run)}\n\n{took}\n\n{text[text.index(END) :]}")
+    searched = f"{summary_text(run)}\n\n{variations_text(run)}\n\n{took}"
+    place.write_text(text[: text.index(START)] + f"{START}\n\n{searched}\n\n{text[text.index(END) :]}")
 
 
 def summary_text(study: StoredStudy) -> str:
