@@ -35,6 +35,9 @@ from dse.space.requests import Requests
 from dse.space.software import software_of
 from dse.space.workload import ServingLoad, Workload, WorkloadCase
 
+MEAN_REQUESTS = 2000
+"""Requests of a run at the maximum rate whose mean iterations are wanted."""
+
 PRICE_METRICS = ("system_price", "price_per_mtoken")
 
 
@@ -99,7 +102,15 @@ def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) 
 
 
 def mean_iterations(design: Design, load: ServingLoad) -> list[list[served.MeanIteration]]:
-    """Mean iterations of each pool in a run on analytical iteration times; empty if no rate keeps SLOs."""
+    """Mean iterations of each pool in a run on analytical iteration times; empty if no rate keeps SLOs.
+
+    Where the maximum rate is asked, the run is at that of the steady state.
+    """
+    if load.largest and load.draw is not None and not load.requests.users:
+        rate = float(np.ravel(compute_all(serving_layout(design).metrics(design, load, STEADY))["max_rate"])[0])
+        if not rate > 0:
+            return []
+        load = replace(load, largest=0.0, demand=0.0, requests=load.draw(MEAN_REQUESTS, load.seed, rate))
     run = serving_layout(design).simulate_load(design, load, "analytical")
     return [] if run is None else [served.mean_iterations(run, number) for number in range(len(run.pools))]
 

@@ -177,7 +177,8 @@ def steady_state_columns(stands: SteadyStateSolver, requests: Requests) -> dict[
     }
     several = (requests.output > 1).any()
     if (largest := stands.max_rates) is not None:
-        values |= {"max_rate": largest["rate"], "max_rate_limit": largest["binds"]} | {name: largest[name] for name in UNLOADED_FIELDS}
+        values |= {"max_rate": largest["rate"], "max_rate_limit": largest["binds"]}
+        values |= {name: largest[name] for name in UNLOADED_FIELDS}
         values |= {} if stands.systems is None else {"fleet_systems": stands.systems}
 
     def loaded() -> dict[str, Any]:
