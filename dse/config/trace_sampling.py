@@ -35,7 +35,10 @@ class Draw:
     asked: dict[tuple[int, int, float], Requests] = field(default_factory=dict, repr=False)
 
     def draw_lengths(self, count: int, seed: int) -> Requests:
-        """A number of requests of a seed, without times; the first rows of a trace, or copies of it in other orders."""
+        """Draw a number of requests of a seed, without times.
+
+        Of a trace they are the first rows, or with `workload.resample` copies of it in other orders.
+        """
         if self.trace is None and self.spec.get("sessions") is not None:
             if (count, seed) not in self.known:
                 while len(self.known) >= KEPT:

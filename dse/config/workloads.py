@@ -363,7 +363,7 @@ def _parse_demand(spec: dict[str, Any], share: float) -> float:
         )
     demand = parse_value(spec["demand"], "Hz", "workload.demand")
     if spec.get("users") is not None or not demand > 0:
-        raise DesignError(f"workload.demand: {spec['demand']!r} is not a rate above 0 of requests that come by themselves")
+        raise DesignError(f"workload.demand: {spec['demand']!r} is not a rate above 0 of requests that arrive independently")
     return demand
 
 

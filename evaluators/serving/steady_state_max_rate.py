@@ -1,4 +1,4 @@
-"""Maximum rate of designs in the steady state: one stream of requests, replayed faster or slower, compiled.
+"""Maximum rate of designs in the steady state, from compiled replays of one stream.
 
 The definition is that of `max_rate`: the largest rate at which a share of the requests keeps both SLO bounds, and at
 which a queue does not grow without end. Here one stream stands for five: its gaps and lengths are the same for all
@@ -23,8 +23,16 @@ from dse.evaluators.serving.closed_loop import MIN_REQUESTS, MORE, ROUNDS
 from dse.evaluators.serving.disaggregated_decode import replay_decode_pool
 from dse.evaluators.serving.lane_clocks import order_statistic, replay_pool
 from dse.evaluators.serving.max_rate import LONG, RELAXATIONS, SURE, longest_allowed_time, relaxation
+from dse.evaluators.serving.pool_balance import RequestMix
 from dse.evaluators.serving.prefill_chunks import longest_chunk
-from dse.evaluators.serving.prefill_replay import replay_prefill, scaled_load, with_pool_table
+from dse.evaluators.serving.prefill_replay import (
+    ReplayWorkspace,
+    arrival_arrays,
+    replay_prefill,
+    scaled_load,
+    with_pool_table,
+)
+from dse.evaluators.serving.simulator_state import make_records
 from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.steady_state import solve_row
 from dse.space.array_math import Array
@@ -114,9 +122,34 @@ class RateStream(NamedTuple):
         needed = np.maximum(np.maximum(self.window * rate, self.settling * rate**2), self.least)
         return np.minimum(np.ceil(needed), len(self.requests))
 
+    def search(
+        self, prices: Any, tables: Any, apart: bool, first: Array, last: Array, shares: Array, nearest: Array,
+        mix: RequestMix, sends: Array, sent: Any, room: ReplayWorkspace, pools: Any, records: Array,
+    ) -> Array:  # fmt: skip
+        """Maximum rates of designs, as records of `MAX_RATE_RECORD`; arguments as of `search_max_rates`."""
+        results = make_records(MAX_RATE_RECORD, len(records))
+        bounds, sizes = (self.ttft, self.tpot, self.share), (self.window, float(self.least), self.settling)
+        load = arrival_arrays(self.requests)
+        search_max_rates(
+            prices, tables, apart, first, last, shares, nearest, load, mix, sends, sent, bounds, sizes, room, pools, records,
+            results,
+        )  # fmt: skip
+        return results
+
+    def shared_rates(self, results: Array) -> tuple[Array | None, Array]:
+        """Number of systems that the demand takes, and the rate of each.
+
+        Without a demand a system has its maximum rate. Where no rate is kept, requests never meet.
+        """
+        systems, rates = fleet_of_demand(self.demand, results["rate"]) if self.demand else (None, results["rate"])
+        return systems, np.maximum(rates, LONE * results["saturated"])
+
 
 def rate_stream(load: ServingLoad, bounds: SloBounds) -> RateStream:
-    """Stream by which the maximum rate of a load is found: that of its seed, or of a replayed trace its own requests."""
+    """Stream of requests by which the maximum rate of a load is found.
+
+    It is that of the load's seed; of a replayed trace its own requests.
+    """
     ttft, tpot = bounds.tightest
     if load.draw is None:
         requests = load.requests.scale_times(1 / load.rate)
@@ -131,7 +164,9 @@ def rate_stream(load: ServingLoad, bounds: SloBounds) -> RateStream:
 
 
 def fleet_of_demand(demand: float, max_rate: Array) -> tuple[Array, Array]:
-    """Systems that a demand takes, and the rate of each; of shape (designs,), none where there is no maximum rate.
+    """Number of systems that a demand takes, and the rate of each, shape (designs,).
+
+    Both are 0 where there is no maximum rate.
 
     >>> fleet_of_demand(10.0, np.array([4.0, 5.0, 0.0]))
     (array([3., 2., 0.]), array([3.33333333, 5.        , 0.        ]))
@@ -142,7 +177,7 @@ def fleet_of_demand(demand: float, max_rate: Array) -> tuple[Array, Array]:
 
 @compiled_without_gil
 def search_max_rates(
-    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, sizes, room, pools, records, found
+    linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, sizes, room, pools, records, results
 ):
     """Find the maximum rates of several designs, one after the other.
 
@@ -154,11 +189,11 @@ def search_max_rates(
         sizes: of the stream, its window, requests at least, and how long queues settle. [s], [1], [s2]
         pools: work arrays of `steady_state.solve_row`.
         records: records of `steady_state.STEADY_STATE_RECORD`, as work space.
-        found: records of `MAX_RATE_RECORD`, which are written.
+        results: records of `MAX_RATE_RECORD`, which are written.
     """
     share, most = bounds[2], len(load.arrival)
-    for row in range(len(found)):
-        record, result = records[row], found[row]
+    for row in range(len(results)):
+        record, result = records[row], results[row]
         closed = _closed_loop_rate(
             linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, room, pools, row, record
         )  # fmt: skip

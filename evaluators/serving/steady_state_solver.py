@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +22,12 @@ from dse.evaluators.serving.steady_state import (
     solve_pools,
     transfer_constants,
 )
-from dse.evaluators.serving.steady_state_max_rate import LONE, MAX_RATE_RECORD, RateStream, fleet_of_demand, search_max_rates
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
+
+if TYPE_CHECKING:
+    from dse.evaluators.serving.steady_state_max_rate import RateStream
 
 BRIEF, TAIL = 300, 0.02
 """Requests up to which the span is that of the load as it is played, and the share of it after the last arrival beyond which it
@@ -73,7 +76,7 @@ class SteadyStateSolver:
         *,
         prompts: bool = True,
         wanted_fields: Collection[str] = REPLAYED_FIELDS,
-        largest: RateStream | None = None,
+        largest: "RateStream | None" = None,
     ) -> None:
         for kind in kinds:
             if why := explain_no_steady_state(kind.pools, requests):
@@ -97,10 +100,7 @@ class SteadyStateSolver:
         self._has_few_results = prompts and (largest is not None or len(requests) <= arrivals.MAX_REQUESTS)
         if largest:
             self.max_rates = self._searched(largest)
-            rates = self.max_rates["rate"]
-            if largest.demand:
-                self.systems, rates = fleet_of_demand(largest.demand, rates)
-            self.rates = np.maximum(rates, LONE * self.max_rates["saturated"])  # where none is kept, as requests never meet
+            self.systems, self.rates = largest.shared_rates(self.max_rates)
             self._times = np.array([1 / self.rates, largest.count(self.rates)]).T
         self.found = self._solved(self.rates)
         self.found["within"] *= self.found["tpot"] <= tpot
@@ -164,29 +164,22 @@ class SteadyStateSolver:
         """Work arrays of `steady_state.solve_row`."""
         return np.zeros(2, BALANCE), np.zeros(2, BALANCE), np.zeros((4, len(self._load.prompts)))
 
-    def _searched(self, stream: RateStream) -> Array:
+    def _searched(self, stream: "RateStream") -> Array:
         """Maximum rates of all designs, as records of `steady_state_max_rate.MAX_RATE_RECORD`."""
-        records, found = self._solved(np.ones(len(self._which))), make_records(MAX_RATE_RECORD, len(self._which))
-        requests = stream.requests
-        search_max_rates(
+        return stream.search(
             self._prices,
             self._priced(slice(None)),
             self._apart,
             *self._pools,
             self._shares[self._which],
             self._nearest[self._which],
-            arrivals.arrival_arrays(requests),
             self._load,
-            np.array([_sends(kind, requests) for kind in self._kinds]),
+            np.array([_sends(kind, stream.requests) for kind in self._kinds]),
             (self._which, self._sent),
-            (stream.ttft, stream.tpot, stream.share),
-            (stream.window, float(stream.least), stream.settling),
-            self._workspace(len(requests), gaps=False),
+            self._workspace(len(stream.requests), gaps=False),
             self._balance_workspace(),
-            records,
-            found,
+            self._solved(np.ones(len(self._which))),
         )
-        return found
 
     def _workspace(self, requests: int, *, gaps: bool) -> arrivals.ReplayWorkspace:
         """Work arrays of replays."""
@@ -247,7 +240,7 @@ def solve_deployment(
     tpot: float = math.inf,
     *,
     prompts: bool = True,
-    largest: RateStream | None = None,
+    largest: "RateStream | None" = None,
 ) -> SteadyStateSolver:
     """Steady state of one deployment under a load; arguments and errors as of `SteadyStateSolver`."""
     single_row = np.zeros(1, int)

@@ -1,4 +1,4 @@
-"""Findings on the papers' chips as points of one space: at the load that each carries, and as fleets of a demand."""
+"""Findings on the papers' chips: at the load that each carries, and as fleets of a demand."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ NODES = ("n5", "n7")
 
 
 def finding() -> str:
-    """One row per chip, with the settings of its paper, by the simulation; then each as a fleet, in the steady state."""
+    """Tables of the papers' chips, simulated, and of fleets of them in the steady state."""
     study = find_study("mesh_llm")
     names = [*study.objectives, "max_rate", "ttft_p90", "tpot"]
     rows = []

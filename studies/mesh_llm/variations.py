@@ -1,4 +1,4 @@
-"""The designs of the study asked otherwise (bounds, lengths, node), and each idea of a paper taken out of the best."""
+"""The study's best designs under other bounds, lengths and nodes, and without each idea."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ BEST = 8
 
 
 def variations_text(study: StoredStudy) -> str:
-    """Tables of the winner under each variation, and of what each idea is worth on the best design of each chip."""
+    """Tables of the winner under each variation, and of what each idea is worth."""
     chosen = _best_of_each_chip(study)
     values = [_knobs(study, row) for _, row in chosen.iterrows()]
     return f"{_winners_text(values)}\n\n{_ideas_text(study, chosen, values)}"
@@ -74,25 +74,30 @@ def _knobs(study: StoredStudy, row: pd.Series) -> dict[str, Any]:
 def _columns(values: Sequence[dict[str, Any]], names: Sequence[str], *words: str) -> dict[str, Array]:
     """Metrics of designs of the question with overrides, NaN where infeasible."""
     question = find_study("mesh_llm", *words).question
-    designs = [question.space.design_at(one) for one in values]
+    designs = [question.space.design_at(knobs) for knobs in values]
     outcomes = evaluate(stack_designs(designs), question.workload, fidelity="steady_state", metrics=list(names))
     return {name: np.where(outcomes.feasible, outcomes.columns[name], np.nan) for name in names}
 
 
 def _winners_text(values: Sequence[dict[str, Any]]) -> str:
-    chips = list(dict.fromkeys(str(one["chip"]) for one in values))
-    which = np.array([str(one["chip"]) for one in values])
+    chips = list(dict.fromkeys(str(knobs["chip"]) for knobs in values))
+    which = np.array([str(knobs["chip"]) for knobs in values])
     rows = []
-    for said, words in ASKED.items():
+    for text, words in ASKED.items():
         worth = _columns(values, [OBJECTIVE], *words)[OBJECTIVE]
         best = {chip: np.nanmax(worth[which == chip]) if np.isfinite(worth[which == chip]).any() else np.nan for chip in chips}
         cells = ["none" if np.isnan(value) else f"{value:.4g}" for value in best.values()]
         winner = max(best, key=lambda chip: best[chip] if best[chip] == best[chip] else -1.0)
-        rows.append([said, winner if any(value == value for value in best.values()) else "none", *cells])
+        rows.append([text, winner if any(value == value for value in best.values()) else "none", *cells])
     return (
-        f"The same {len(values)} designs, the best {BEST} of each chip by each objective, asked otherwise: the largest "
+        f"The same {len(values)} designs, the best {BEST} of each chip by each objective, under other questions: the largest "
         f"{OBJECTIVE} of each chip, in {METRICS[OBJECTIVE].unit}.\n\n{table(['question', 'winner', *chips], rows)}"
     )
+
+
+def _option_text(value: Any) -> str:
+    """A knob's value as its options are written."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _ideas_text(study: StoredStudy, chosen: pd.DataFrame, values: Sequence[dict[str, Any]]) -> str:
@@ -101,12 +106,12 @@ def _ideas_text(study: StoredStudy, chosen: pd.DataFrame, values: Sequence[dict[
     for chip, designs in chosen.groupby("chip", sort=False):
         best = int(designs[OBJECTIVE].idxmax())
         for idea, (address, without, within) in IDEAS.items():
-            now = values[best].get(address)
-            if now is None or str(now) not in (without, *within):
+            now = _option_text(values[best].get(address))
+            if now not in (without, *within):
                 continue
-            others = [without] if str(now) in within else list(within)
+            others = [without] if now in within else list(within)
             known = {str(option): option for option in study.study.question.space.knob(address).values}  # type: ignore[union-attr]
-            pairs += [(str(chip), idea, str(now), best, other, values[best] | {address: known[other]}) for other in others]
+            pairs += [(str(chip), idea, now, best, other, values[best] | {address: known[other]}) for other in others]
     if not pairs:
         return ""
     columns = _columns([values[best] for *_, best, _, _ in pairs] + [other for *_, other in pairs], names)

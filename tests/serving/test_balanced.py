@@ -52,7 +52,8 @@ def one_by_one(design: Design, count: int, workload: Workload | None = None) -> 
     """Fails where a row of a design is not what it is by itself."""
     together = answered(design, count, workload)
     kept = np.isfinite(together.columns["power"])
-    assert (together.columns["peak_power"][kept] >= together.columns["power"][kept]).all()
+    # a rate found by replay may be a little above that of the balance, whose iterations then last a little longer than there is
+    assert (together.columns["peak_power"][kept] >= 0.999 * together.columns["power"][kept]).all()
     for row in range(count):
         alone = answered(select_rows(design, np.array([row])), 1, workload)
         assert alone.limit[0] == together.limit[row]

@@ -158,7 +158,9 @@ def evaluate_loads(
 
 
 def rate_limits(load: ServingLoad, ttft: Any, tpot: Any, attained: Any) -> list[Limit]:
-    """Limits by which designs that keep a load's bounds at no rate are infeasible: requests break them that never meet.
+    """Limits of designs that keep a load's SLO bounds at no arrival rate.
+
+    Requests that never meet break them already.
 
     Args:
         load: of which the maximum rate is asked.
@@ -256,7 +258,7 @@ def run_load(at: Callable[[Requests], Deployment], load: ServingLoad, log: int) 
 
 
 def unkept_rate(alone: tuple[float, float]) -> dict[str, float]:
-    """Metrics of a simulated design whose load keeps its bounds at no rate, by the latency of requests that never meet. [s]"""
+    """Metrics of a design that keeps the bounds at no rate, from its unloaded TTFT and TPOT. [s]"""
     return {"max_rate": 0.0} | dict(zip(UNLOADED_FIELDS, (*alone, 0.0), strict=True))
 
 
@@ -271,7 +273,7 @@ def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:
 
 
 def max_rate_metrics(load: ServingLoad, rate: float) -> dict[str, float]:
-    """Metrics of a load whose maximum rate was found: the rate, and the systems that its demand takes. [1/s]"""
+    """The maximum rate of a load, what limits it, and the systems of a demand, as metrics. [1/s]"""
     if not load.largest:
         return {}
     systems = {"fleet_systems": float(fleet_of_demand(load.demand, np.array([rate]))[0][0])} if load.demand else {}

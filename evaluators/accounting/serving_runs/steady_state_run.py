@@ -219,16 +219,16 @@ def max_rate_stream(load: ServingLoad) -> RateStream | None:
 
 
 def with_busiest_links(load: ServingLoad) -> ServingLoad:
-    """A load of unknown rate with its requests at once, by which no link is less busy than at the maximum rate."""
+    """A load with its requests at once if the maximum rate is asked, so that links are busiest."""
     return replace(load, requests=load.requests.at_once()) if load.largest else load
 
 
 def keep_found_rate(load: ServingLoad, solver: SteadyStateSolver) -> None:
     """Keep the maximum rate of the only design of a solver, for later explanations."""
     if solver.max_rates is not None and len(solver.max_rates) == 1:
-        (found,) = solver.max_rates
-        binds, count = BINDING[int(found["binds"])], int(np.nan_to_num(found["count"]))
-        rate, attained, tried = float(found["rate"]), float(found["attained"]), int(found["tried"])
+        (record,) = solver.max_rates
+        binds, count = BINDING[int(record["binds"])], int(np.nan_to_num(record["count"]))
+        rate, attained, tried = float(record["rate"]), float(record["attained"]), int(record["tried"])
         keep_max_rate(load, MaxRate(rate, None, binds, count, load.seed, None, True, attained, tried, 1, rate))
 
 
