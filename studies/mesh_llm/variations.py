@@ -13,7 +13,8 @@ from dse.space.design import stack_designs
 from dse.space.units import format_quantity
 from dse.studies.write import table
 
-OBJECTIVE = "capacity_per_mm2"
+OBJECTIVE, OF_FLEETS = "capacity_per_mm2", "fleet_throughput_per_mm2"
+"""Tokens per time and area, at the maximum rate of a system and of a demand's whole systems."""
 
 ASKED: dict[str, tuple[str, ...]] = {
     "as asked": (),
@@ -25,6 +26,9 @@ ASKED: dict[str, tuple[str, ...]] = {
     "prompts of 4,000 and answers of 400 tokens": (
         "workload.trace=null", "workload.resample=false", "workload.prompt=4000", "workload.output=400",
     ),
+    "1 request/s in all": ("workload.demand='1 Hz'",),
+    "10 requests/s in all": ("workload.demand='10 Hz'",),
+    "100 requests/s in all": ("workload.demand='100 Hz'",),
     "7 nm": ("technology@chip.technology=n7",),
 }  # fmt: skip
 """Overrides of the question, by what they say."""
@@ -84,15 +88,16 @@ def _winners_text(values: Sequence[dict[str, Any]]) -> str:
     which = np.array([str(knobs["chip"]) for knobs in values])
     rows = []
     for text, words in ASKED.items():
-        worth = _columns(values, [OBJECTIVE], *words)[OBJECTIVE]
+        metric = OF_FLEETS if any("demand" in word for word in words) else OBJECTIVE
+        worth = _columns(values, [metric], *words)[metric]
         best = {chip: np.nanmax(worth[which == chip]) if np.isfinite(worth[which == chip]).any() else np.nan for chip in chips}
         cells = ["none" if np.isnan(value) else f"{value:.4g}" for value in best.values()]
         winner = max(best, key=lambda chip: best[chip] if best[chip] == best[chip] else -1.0)
         rows.append([text, winner if any(value == value for value in best.values()) else "none", *cells])
-    return (
-        f"The same {len(values)} designs, the best {BEST} of each chip by each objective, under other questions: the largest "
-        f"{OBJECTIVE} of each chip, in {METRICS[OBJECTIVE].unit}.\n\n{table(['question', 'winner', *chips], rows)}"
-    )
+    unit = METRICS[OBJECTIVE].unit
+    text = f"The same {len(values)} designs, the best {BEST} of each chip by each objective, under other questions"
+    text += f": the largest {OBJECTIVE} of each chip, and of a demand {OF_FLEETS}, in {unit}."
+    return f"{text}\n\n{table(['question', 'winner', *chips], rows)}"
 
 
 def _option_text(value: Any) -> str:
