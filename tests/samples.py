@@ -79,3 +79,17 @@ def wide(base: Design) -> Space:
             ChoiceKnob("mapping.precision.weights", ("int8", "bf16")),
         ),
     )
+
+
+AT_ONE_RATE = (
+    "workload.rate=null",
+    "workload.resample=false",
+    "workload.arrivals=trace",
+    "workload.rate_scale=0.2",
+    "workload.requests=150",
+    "~objectives.capacity_per_mm2",
+    "+objectives.throughput_per_system_mm2=max",
+    "+objectives.tbt_p99=min",
+    "+constraints.slo_attainment='>= 0.9'",
+)
+"""Overrides by which the study mesh_llm serves a replayed trace of one request a second with each of its designs."""

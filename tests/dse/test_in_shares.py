@@ -16,6 +16,7 @@ from dse.explanations.parallel_evaluation import evaluate_in_processes, split_de
 from dse.search.samplers import RandomSampler
 from dse.space.design import Design, stack_designs
 from dse.space.machines import machine_of
+from tests.samples import AT_ONE_RATE
 
 DESIGNS = 24
 
@@ -23,7 +24,7 @@ DESIGNS = 24
 @pytest.fixture(scope="module")
 def designs_and_goal() -> tuple[list[Design], StudyGoal]:
     """Random designs of all kinds of chips that serve a load, some of them twice, and what they are judged by."""
-    study = find_study("mesh_llm", "workload.requests=20")
+    study = find_study("mesh_llm", *AT_ONE_RATE, "workload.requests=20")
     space, goal = study.question.space, study_goal(study)
     sampler = RandomSampler(space, 5)
     designs = [space.design_at(sampler.ask(number, None).values) for number in range(DESIGNS)]

@@ -17,6 +17,7 @@ from dse.execution.bound_pruning import BEATEN, LIMITS
 from dse.execution.screen import ScreenResult, encode_rows, load_stored_screen, run_screen, screen_left_out_text
 from dse.execution.study import Study
 from dse.report.caveats import find_discarded_rows_caveats
+from tests.samples import AT_ONE_RATE
 
 CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 """Layouts whose designs take long, and dies."""
@@ -24,7 +25,8 @@ CHIPS = "chips=[npu_whole,tile_gh200,wafer64,npu_dse]"
 
 def of(folder: Path, *words: str, chips: str = CHIPS, limit: int = 32) -> Study:
     """A small screen of the machines of four papers."""
-    return find_study("mesh_llm", chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}", *words)
+    given = (chips, f"screen.limit={limit}", "seed=11", "workers.kind=serial", f"run_dir={folder}")
+    return find_study("mesh_llm", *AT_ONE_RATE, *given, *words)
 
 
 def same(mine: ScreenResult, its: ScreenResult, study: Study) -> None:

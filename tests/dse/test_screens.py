@@ -31,6 +31,7 @@ from dse.report.caveats import find_discarded_rows_caveats
 from dse.space.design import Designs, design_key, stack_designs
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
+from tests.samples import AT_ONE_RATE
 
 
 def rows_of(result: ScreenResult) -> pd.DataFrame:
@@ -103,6 +104,7 @@ def test_a_screen_at_a_fidelity_that_cannot_be_is_refused(words: tuple[str, ...]
 def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And each row has what it has where all rows are evaluated."""
     words = (
+        *AT_ONE_RATE,
         "screen.limit=64",
         "workload.requests=10",
         "workload.rate_scale=0.05",

@@ -52,6 +52,7 @@ from dse.space.fields import iterate_leaves
 from dse.space.knobs import IntervalKnob
 from dse.space.units import format_quantity
 from tests.dse.toy import design_ids, searched, toy
+from tests.samples import AT_ONE_RATE
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -447,7 +448,7 @@ def test_loads_in_the_steady_state_come_together_as_each_design_by_itself() -> N
 
 def test_as_many_come_at_once_as_there_is_time_for_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first are few, and say how many more there is time for; what time is left for all changes no answer."""
-    study = find_study("mesh_llm")
+    study = find_study("mesh_llm", *AT_ONE_RATE)
     goal = analytical_goal(study_goal(study), study.question.base)
     draws = RandomSampler(study.question.space, 5)
     designs = list(dict.fromkeys(study.question.space.design_at(draws.ask(number, None).values) for number in range(24)))

@@ -302,7 +302,6 @@ def test_through_the_door_it_says_what_the_loop_says(name: str) -> None:
     [
         ("workload.arrivals=offline", "arrive at once"),
         ("mapping.serving.policy=static", "static batches have no steady state"),
-        ("workload.rate=max workload.sessions='{turns: 3, think: 5 s}'", "fidelity=steady_state has no sessions"),
     ],
 )
 def test_what_it_cannot_say_is_refused_in_one_line(words: str, message: str) -> None:

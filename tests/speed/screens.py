@@ -10,6 +10,7 @@ import numpy as np
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.search.samplers import generate_sobol_points
+from tests.samples import AT_ONE_RATE
 from tests.speed.clock import cpu
 
 CHIPS = ("npu64", "npu_whole", "tile_gh200", "wafer64", "npu_dse", "wse2")
@@ -20,7 +21,7 @@ WARM = 8
 
 def screened(chip: str, count: int) -> tuple[int, float, float]:
     """Designs that keep all limits, and seconds of CPU: of designs that are new, and of the same ones again. [s]"""
-    question = find_study("mesh_llm", f"chips=[{chip}]").question
+    question = find_study("mesh_llm", f"chips=[{chip}]", *AT_ONE_RATE).question
     sample = question.space.sample(generate_sobol_points(len(question.space.knobs), 0, count + WARM, 0))
     few, many = (question.space.stack({a: c[span] for a, c in sample.items()}) for span in (slice(WARM), slice(WARM, None)))
     evaluate(few, question.workload, fidelity="steady_state")

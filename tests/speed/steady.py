@@ -27,6 +27,7 @@ from dse.execution.screen import run_screen, screen_left_out_text
 from dse.execution.screen_block import BATCH_ROWS
 from dse.execution.screen_block import requested_metrics as names
 from dse.search.samplers import generate_sobol_points
+from tests.samples import AT_ONE_RATE
 
 BELOW = 0.95
 
@@ -126,7 +127,7 @@ def of_pipelines(count: int) -> Iterator[tuple[str, str, str]]:
 
 def of_machines(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: the first designs of the screen of studies/mesh_llm, by chip and altogether."""
-    study = find_study("mesh_llm")
+    study = find_study("mesh_llm", *AT_ONE_RATE)
     space, total = study.question.space, 0.0
     columns = space.sample(generate_sobol_points(len(space.knobs), 0, count, study.seed))
     for rows in space.parts(columns, BATCH_ROWS):
@@ -146,7 +147,7 @@ def pruned(count: int) -> Iterator[tuple[str, str, str]]:
     """Lines of a table: a screen of studies/mesh_llm that evaluates what may be on its front."""
     with TemporaryDirectory() as folder:
         words = (f"screen.limit={count}", "screen.keep=front", "screen.prune=true", "workers.kind=serial", f"run_dir={folder}")
-        study, start = find_study("mesh_llm", *words), time.process_time()
+        study, start = find_study("mesh_llm", *AT_ONE_RATE, *words), time.process_time()
         screen = run_screen(study, lambda done, total, size: None)
         spent = time.process_time() - start
     peak = getrusage(RUSAGE_SELF).ru_maxrss / 1e3

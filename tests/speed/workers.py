@@ -20,6 +20,7 @@ from typing import NamedTuple
 from dse.commands.notebook_api import find_study
 from dse.execution.affinity_pool import WorkerInterval
 from dse.execution.screen import run_screen, screen_workers
+from tests.samples import AT_ONE_RATE
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -115,7 +116,7 @@ def screened(designs: int, count: int, words: tuple[str, ...]) -> Spent:
     crew = ("workers.kind=ray", f"workers.count={count}") if count else ("workers.kind=serial",)
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
-        study = find_study("mesh_llm", f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
+        study = find_study("mesh_llm", *AT_ONE_RATE, f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
         with Watch() as watch, screen_workers(study) as hands:
             start = time.monotonic()
             if count:
