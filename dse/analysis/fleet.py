@@ -28,7 +28,6 @@ from dse.evaluators.silicon.price import grid_power
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.software import SERVED_PIPELINES, software_of
-from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 
@@ -335,8 +334,6 @@ def _find_max_rate(chip: str, model: FleetModel, query: FleetQuery, trust: bool)
     if evaluation.infeasible is not None:
         raise DesignError(f"{model.name}: {evaluation.infeasible}")
     metrics = computed_metrics(evaluation.metrics)
-    if not metrics["max_rate"]:
-        raise DesignError(f"{model.name}: {_describe_broken_bounds(evaluation)}")
     design = evaluation.design
     apart = decode_only_cores(design) if software_of(design.mapping) == SERVED_PIPELINES else 0
     chips = metrics.get("devices", 1.0)
@@ -344,22 +341,6 @@ def _find_max_rate(chip: str, model: FleetModel, query: FleetQuery, trust: bool)
     process, cv = config["workload"]["arrivals"], config["workload"].get("cv")
     arrivals = {"auto": "Poisson", "poisson": "Poisson", "gamma": f"gamma (CV {cv})"}.get(process, str(process))
     return FleetSystem(evaluation, metrics["max_rate"], chips, arrivals, idle), words
-
-
-def _describe_broken_bounds(evaluation: Evaluation) -> str:
-    """Which bound no rate keeps, and what a request takes that meets no other."""
-    load, (notes, *_) = evaluation.workload.cases[0], evaluation.load_notes
-    assert isinstance(load, ServingLoad)
-    assert notes.alone is not None
-    bounds = (("workload.ttft", load.ttft, notes.alone[0]), ("workload.tpot", load.tpot, notes.alone[1]))
-    broken = [
-        f"{address}={format_quantity(bound, 's')} (a request alone takes {format_quantity(takes, 's')})"
-        for address, bound, takes in bounds
-        if takes > bound
-    ]
-    if not broken:
-        return f"no rate keeps the bounds for {load.largest:.4g} of the requests; raise workload.ttft or workload.tpot"
-    return f"no rate keeps {' and '.join(broken)}; raise it, or set a faster mapping"
 
 
 def _with_loads(system: FleetSystem, words: Sequence[str], rates: set[float], trust: bool) -> FleetSystem:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dse.analysis.max_rate_text import format_max_rate, max_rate_record
-from dse.evaluators.evaluation import get_found_max_rate, kv_memory_by_pool, results_by_class_and_turn, unloaded_latency
+from dse.evaluators.evaluation import get_found_max_rate, kv_memory_by_pool, results_by_class_and_turn
 from dse.space.design import Design
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
@@ -20,14 +20,12 @@ class LoadNotes(NamedTuple):
 
     Attributes:
         held: KV memory of an instance of each pool, where its blocks are given.
-        alone: time to first token and a token of requests that meet no other, where no rate keeps the bounds; else None. [s]
         classes: what requests of each class got.
         turns: what turns of sessions got, by their places.
         largest: the maximum rate with its range, where it was looked for and there is one; else None.
     """
 
     held: "tuple[PoolKvMemory, ...]" = ()
-    alone: tuple[float, float] | None = None
     classes: "tuple[ClassResult, ...]" = ()
     turns: "tuple[TurnResult, ...]" = ()
     largest: "MaxRate | None" = None
@@ -41,11 +39,9 @@ def load_notes(design: Design, load: ServingLoad, fidelity: str, rate: float | N
         load, fidelity: of the evaluation.
         rate: the largest that keeps the bounds, where it was looked for.
     """
-    none = bool(load.largest) and rate == 0
     classes, turns = results_by_class_and_turn(design, load, fidelity) if load.classes or len(load.requests.turns) else ([], [])
-    alone = unloaded_latency(design, load, fidelity) if none else None
     largest = get_found_max_rate(load, rate) if load.largest and rate else None
-    return LoadNotes(kv_memory_by_pool(design, load), alone, tuple(classes), tuple(turns), largest)
+    return LoadNotes(kv_memory_by_pool(design, load), tuple(classes), tuple(turns), largest)
 
 
 def format_max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[str]:
@@ -56,7 +52,6 @@ def format_max_rates(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -
 def format_notes(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> list[tuple[str, str]]:
     """Notes on loads as named lines of text, each once."""
     rows = [("KV memory", _memory_text(memory)) for note in notes for memory in note.held]
-    rows += [("max rate", _no_rate_text(load, *note.alone)) for load, note in zip(loads, notes, strict=True) if note.alone]
     rows += [("class", _class_text(slo_class)) for note in notes for slo_class in note.classes]
     rows += [("turn", _turn_text(turn)) for note in notes for turn in note.turns]
     return list(dict.fromkeys(rows))
@@ -69,7 +64,6 @@ def notes_record(notes: LoadNotes, load: ServingLoad) -> dict[str, Any]:
         | {"tokens_of_memory": memory.room_tokens}
         for memory in notes.held
     ]
-    alone = None if notes.alone is None else {"ttft_s": notes.alone[0], "tpot_s": notes.alone[1]}
     classes = [
         {
             "class": slo_class.name,
@@ -86,7 +80,7 @@ def notes_record(notes: LoadNotes, load: ServingLoad) -> dict[str, Any]:
         for turn in notes.turns
     ]
     largest = {"max_rate": max_rate_record(notes.largest, load)} if notes.largest else {}
-    return {"kv_memory": memory, "unloaded": alone, "classes": classes} | ({"turns": turns} if turns else {}) | largest
+    return {"kv_memory": memory, "classes": classes} | ({"turns": turns} if turns else {}) | largest
 
 
 def trace_record(load: ServingLoad) -> dict[str, Any] | None:
@@ -126,13 +120,4 @@ def _turn_text(result: "TurnResult") -> str:
         f"{result.name}: {result.requests:,} requests of {result.prompt:,.0f} prompt tokens, {result.reused:.1%} reused; TTFT "
         f"{format_quantity(result.ttft, 's')}, p90 {format_quantity(result.ttft_p90, 's')}, TPOT "
         f"{format_quantity(result.tpot, 's')}, answered in {format_quantity(result.latency, 's')}"
-    )
-
-
-def _no_rate_text(load: ServingLoad, ttft: float, tpot: float) -> str:
-    return (
-        f"0: no rate keeps {format_quantity(load.ttft, 's')} TTFT and "
-        f"{format_quantity(load.tpot, 's')} TPOT for "
-        f"{load.largest:.4g} of the requests; a lone request takes at that share {format_quantity(ttft, 's')} and "
-        f"{format_quantity(tpot, 's')}"
     )

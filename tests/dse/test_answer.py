@@ -98,11 +98,11 @@ def test_where_no_rate_keeps_the_bounds_an_answer_says_what_requests_take_alone(
     words = ("chip=h200", "workload=serving", "model=qwen3_1b7", "workload.requests=30")
     evaluation = dse.evaluate(*words, "workload.rate=max", "workload.ttft='1 ms'")
     alone = dse.evaluate(*words, "workload.rate='0.001 Hz'").metrics
-    assert evaluation.metrics["max_rate"] == 0
-    (load_notes,) = evaluation.load_notes
-    assert load_notes.alone == pytest.approx((alone["ttft_p90"], alone["tpot"]), rel=1e-2)
-    assert "no rate keeps 1 ms TTFT" in dict(evaluation.facts())["max rate"]
-    assert f"at that share {format_quantity(load_notes.alone[0], 's')} and" in dict(evaluation.facts())["max rate"]  # type: ignore[index]
+    worst = evaluation.infeasible
+    assert worst is not None
+    assert (worst.limit, worst.have) == ("workload.ttft", 1e-3)
+    assert worst.need == pytest.approx(alone["ttft_p90"], rel=1e-2)
+    assert "a request alone takes that long" in str(worst)
 
 
 def test_what_is_set_of_a_chip_stands_beside_its_name() -> None:

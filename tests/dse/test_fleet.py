@@ -211,8 +211,8 @@ REFUSED = {
     "chip=h100 --day sinusoid study=quickstart": "study is for studies",
     "chip=[h100,h100] --day sinusoid": "listed twice",
     "--day sinusoid": "name a chip",
-    "chip=h100 --day sinusoid workload.ttft=1us": "no rate keeps workload.ttft=1 us (a request alone takes",
-    "chip=h100 --day sinusoid workload.tpot=1us": "no rate keeps workload.tpot=1 us (a request alone takes",
+    "chip=h100 --day sinusoid workload.ttft=1us": "of workload.ttft, has 1 us; a request alone takes that long",
+    "chip=h100 --day sinusoid workload.tpot=1us": "of workload.tpot, has 1 us; a request alone takes that long",
 }
 
 

@@ -227,7 +227,7 @@ def test_load_and_noise_of_a_stored_front_are_shown(ran: tuple[Study, str], caps
     sample = stored.front_sample()
     assert sample is not None
     assert sample.load_range is not None
-    assert print_study(ran[0], stored.runs(), sample) == 0
+    assert print_study(ran[0], stored.runs(), sample, stored.frame) == 0
     text = capsys.readouterr().out
     assert "load         at 700 requests/s on one system each; designs differ in how much of them that uses: " in text
     assert "noise        0 of 2 designs of the front are within noise of a constraint" in text

@@ -127,7 +127,7 @@ def test_a_study_says_which_constants_of_its_chip_have_no_source(seed: int, caps
                 visit(value, f"{address}.{name}")
 
     visit(config["chip"], "chip")
-    print_study(build_study(config, STUDIES / "quickstart"), [], pd.DataFrame)
+    print_study(build_study(config, STUDIES / "quickstart"), [], None, pd.DataFrame)
     out = " ".join(capsys.readouterr().out.split())
     listed = out[out.index("no source") :].partition(": set on the command line")[0].removeprefix("no source ").split(", ")
     assert set(listed) >= set(stated)

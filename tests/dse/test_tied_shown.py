@@ -29,7 +29,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob, Space
 from tests.dse.test_report_page import browser, opened
-from tests.samples import asked
+from tests.samples import AT_ONE_RATE, asked
 
 __all__ = ["browser", "opened"]
 
@@ -197,7 +197,7 @@ def test_a_chip_that_is_none_of_the_study_s_is_told_which_are(square: Any, chips
 def test_a_study_of_several_is_asked_for_one_of_its_chips() -> None:
     """With all that its space gives a sense, and without what only other chips have."""
     evaluation = dse.evaluate(
-        "study=mesh_llm", "chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8", "workload.requests=20"
+        "study=mesh_llm", *AT_ONE_RATE, "chips=[npu64]", "mapping.both.tp=8", "mapping.both.pp=8", "workload.requests=20"
     )
     assert evaluation.infeasible is None
     assert not evaluation.untied
