@@ -387,12 +387,6 @@ def early_limits(design: Design, workload: Workload) -> list[Limit]:
     return _evaluator(design, workload.cases[0]).early_limits(design, workload)
 
 
-def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
-    latency: tuple[float, float] = _module("serving").unloaded_latency(design, load, fidelity)
-    return latency
-
-
 def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
     """Search result that led to a load's maximum rate; None if the search did not run here. [1/s]"""
     from dse.evaluators.accounting.serving_runs.run_metrics import known_max_rate  # which compiles loops

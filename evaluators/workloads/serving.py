@@ -90,11 +90,6 @@ def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Inf
     return replace(worst, remedy=remedy)
 
 
-def unloaded_latency(design: Design, load: ServingLoad, fidelity: str) -> tuple[float, float]:
-    """TTFT and TPOT of requests on an idle deployment, for the share that the maximum rate names. [s]"""
-    return serving_layout(design).unloaded_latency(design, load, fidelity)
-
-
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[ClassResult], list[TurnResult]]:
     """Results of each SLO class and of session turns by position, from a simulated run."""
     run = serving_layout(design).simulate_load(design, load, fidelity)
