@@ -32,7 +32,7 @@ from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
 
 HOUR, DAY = 3600.0, 86400.0
-"""Seconds."""
+"""Seconds of an hour. [s]"""
 
 ORDERS = ("owned", "rented", "energy", "chips")
 """What chips are put in order by, the least first."""
@@ -122,7 +122,7 @@ class FleetSystem:
         return computed_metrics(self.evaluation.metrics).get("system_price", math.nan)
 
     @property
-    def rent(self) -> float:
+    def rent_per_second(self) -> float:
         """Rent of its chips; NaN if it is not known. [USD/s]"""
         economics = self.design.chip.economics
         return math.nan if economics is None or economics.rent is None else self.chips * float(economics.rent)
@@ -136,7 +136,7 @@ class FleetSystem:
         """Power of its chips at a rate; idle at 0. [W]"""
         return self.loads[rate][0] if rate else self.idle
 
-    def attainment(self, rate: float) -> float:
+    def attainment_at(self, rate: float) -> float:
         """Share of the requests within their SLO at a rate; NaN without requests."""
         return self.loads[rate][1] if rate else math.nan
 
@@ -224,7 +224,7 @@ class FleetPool:
             joules=joules,
             capital=math.nan if economics is None else self.schedule.peak * system.price * DAY / float(economics.lifetime),
             electricity=math.nan if economics is None else joules * float(economics.electricity_price),
-            rent=hours * HOUR * system.rent,
+            rent=hours * HOUR * system.rent_per_second,
             chips=self.schedule.peak * system.chips,
         )
 

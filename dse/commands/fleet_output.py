@@ -25,7 +25,7 @@ from dse.terminal.progress import SafeConsole, say
 from dse.terminal.signals import defer_signals
 
 KWH = 3.6e6
-"""[J]"""
+"""Energy of a kilowatt-hour. [J]"""
 
 MEANINGS = (
     "scaled: systems start and stop with the load; a system that starts draws idle power, one that is off draws none",
@@ -208,7 +208,7 @@ def _hours_table(chip: str, pool: FleetPool) -> Table:
         table.add_column(name, justify="right")
     for hour in shown:
         load, schedule = pool.loads[hour], pool.schedule
-        attained = pool.system.attainment(load)
+        attained = pool.system.attainment_at(load)
         table.add_row(
             str(hour), f"{pool.rates[hour]:.4g}", f"{schedule.needed[hour]:,}", f"{schedule.ready[hour]:,}",
             f"{schedule.up[hour]:,.2f}", f"{load:.4g} Hz", f"{load / pool.system.max_rate:.1%}",
@@ -264,7 +264,7 @@ def _pool_record(scaled: FleetPool, fixed: FleetPool) -> dict[str, Any]:
         "max_rate_hz": system.max_rate,
         "chips_of_a_system": round(system.chips),
         "system_price_usd": system.price,
-        "rent_usd_per_hour": system.rent * HOUR,
+        "rent_usd_per_hour": system.rent_per_second * HOUR,
         "idle_power_w": system.idle,
         "hours": _hours_record(scaled),
         "fixed_hours": _hours_record(fixed),
@@ -281,7 +281,7 @@ def _hours_record(pool: FleetPool) -> list[dict[str, Any]]:
             "system_hours": pool.schedule.up[hour],
             "load_hz": pool.loads[hour],
             "utilisation": pool.loads[hour] / pool.system.max_rate,
-            "slo_attainment": pool.system.attainment(pool.loads[hour]),
+            "slo_attainment": pool.system.attainment_at(pool.loads[hour]),
             "grid_power_w": pool.power[hour],
         }
         for hour, rate in enumerate(pool.rates)

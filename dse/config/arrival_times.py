@@ -55,6 +55,7 @@ def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: boo
     ordered = "some" if spec.get("shuffle") else "the first"
     notes = [
         *(["in another order"] if spec.get("shuffle") else []),
+        *(["lengths in shuffled copies, as many as a rate takes"] if spec.get("resample") else []),
         *([f"clipped to {spec['max_length']:,} tokens"] if clipped else []),
     ]
     part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
@@ -116,7 +117,7 @@ def list_requests_by_rate(
             )
         at = f"at {selected_requests.rate:.3g} a second" if np.isfinite(selected_requests.rate) else "at once"
         at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
-        at = "at the maximum rate within its SLOs" if rate == MAX_RATE_OPTION else at
+        at = _describe_max_rate(spec) if rate == MAX_RATE_OPTION else at
         if several:
             at = at if of_trace else f"at {format_quantity(number, unit)}, drawn {at[3:]}"
         turns = f" in {count_text(len(selected_requests.begins), 'session')}" if len(selected_requests.before) else ""
@@ -125,6 +126,13 @@ def list_requests_by_rate(
         )  # as many as that takes
         requests.append((f"{many}{turns}{beside} {at}", selected_requests, 0.0 if of_trace else number))
     return requests
+
+
+def _describe_max_rate(spec: dict[str, Any]) -> str:
+    """The rate of a system as text: its maximum, or its share of a demand."""
+    if spec.get("demand") is None:
+        return "at the maximum rate within its SLOs"
+    return f"at a system's share of {spec['demand']}, of as many systems as that takes within their SLOs"
 
 
 def _refuse_unread(spec: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from dse.config.record_parser import parse_value
 from dse.space.errors import DesignError, suggest_nearest
 
 HOURS = 24
-"""Hours of a day."""
+"""Hours of a day, which a file has each."""
 
 SHIPPED_DAYS = Path(__file__).parents[1] / "conf" / "day"
 

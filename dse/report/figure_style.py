@@ -42,7 +42,7 @@ DECADE_AND_A_HALF = 30.0
 """Largest over smallest value from which on an axis is logarithmic."""
 
 PRETTY = (("mm2", "mm²"), ("us", "µs"))
-"""Units as they are read."""
+"""Units as text, and as an axis shows them."""
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ FIGURES = {
     "roofline": Figure(build_roofline, ("design",), "operators of a design under the roofs of its chips"),
     "cost": Figure(build_cost, ("design",), "area, power and price by block, front designs side by side"),
 }
-"""Figures by name."""
+"""Figures of a study, by the name that is typed."""
 
 
 def even_choice(rows: Sequence[Any], most: int = MAX_BARS) -> list[Any]:

@@ -150,7 +150,8 @@ SHIPPED: dict[str, Metric] = {
     "max_rate": Metric(
         "Hz",
         "max",
-        "largest sustained arrival rate at which the given share of requests keeps the SLO; other metrics are at that rate",
+        "largest sustained arrival rate at which the given share of requests keeps the SLO; other metrics are at that rate, or "
+        "at a system's share of workload.demand",
         "min",
     ),
     "max_rate_limit": Metric(

@@ -66,10 +66,7 @@ STEP, STEP_FIRST, FARTHEST = 1.04, 1.12, 2.0
 search; and the most downwards."""
 
 UNLOADED, LONE = 0.05, 2.0**-20
-"""Times the saturated rate: below the first, requests that never meet are tried, which come at the second."""
-
-LOWEST = 1e-4
-"""Times the saturated rate, below which a rate counts as none."""
+"""Times the saturated rate: below the first, requests that never meet are tried, which come at the second; the least rate."""
 
 INSIDE = 0.15
 """Of a bracket, what the next rate is at least away from its ends."""
@@ -117,10 +114,13 @@ class RateStream(NamedTuple):
     share: float
     demand: float = 0.0
 
-    def count(self, rate: Any) -> Any:
-        """Requests of the stream at a rate, shape of `rate`."""
-        needed = np.maximum(np.maximum(self.window * rate, self.settling * rate**2), self.least)
-        return np.minimum(np.ceil(needed), len(self.requests))
+    def needed_requests(self, rate: Any) -> Any:
+        """Requests that it takes to show whether a rate lasts, shape of `rate`."""
+        return np.ceil(np.maximum(np.maximum(self.window * rate, self.settling * rate**2), self.least))
+
+    def count_requests(self, rate: Any) -> Any:
+        """Requests of the stream that are replayed at a rate, shape of `rate`."""
+        return np.minimum(self.needed_requests(rate), len(self.requests))
 
     def search(
         self, prices: Any, tables: Any, apart: bool, first: Array, last: Array, shares: Array, nearest: Array,
@@ -158,9 +158,7 @@ def rate_stream(load: ServingLoad, bounds: SloBounds) -> RateStream:
     window = max(WINDOW * finite, LONG * longest_allowed_time(load, bounds))
     most = min(MOST, load.most) if load.most else MOST
     requests = load.draw(most, load.seed, 1.0)
-    return RateStream(
-        requests, window, min(LEAST, most), RELAXATIONS * relaxation(bounds, 1.0), ttft, tpot, bounds.share, load.demand
-    )
+    return RateStream(requests, window, LEAST, RELAXATIONS * relaxation(bounds, 1.0), ttft, tpot, bounds.share, load.demand)
 
 
 def fleet_of_demand(demand: float, max_rate: Array) -> tuple[Array, Array]:
@@ -240,7 +238,7 @@ def search_max_rates(
                         if result.lone_attained < share:
                             result.lone_ttft, result.lone_tpot = _quantiles(load, share, count, room, LONE * top)
                             break
-                    if rate < LOWEST * top:
+                    if rate < LONE * top:
                         break
                     rate, step = rate / step, min(step * step, FARTHEST)
             start = EASED * low

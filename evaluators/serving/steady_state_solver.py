@@ -101,7 +101,7 @@ class SteadyStateSolver:
         if largest:
             self.max_rates = self._searched(largest)
             self.systems, self.rates = largest.shared_rates(self.max_rates)
-            self._times = np.array([1 / self.rates, largest.count(self.rates)]).T
+            self._times = np.array([1 / self.rates, largest.count_requests(self.rates)]).T
         self.found = self._solved(self.rates)
         self.found["within"] *= self.found["tpot"] <= tpot
         if not self._has_few_results:
@@ -174,7 +174,7 @@ class SteadyStateSolver:
             self._shares[self._which],
             self._nearest[self._which],
             self._load,
-            np.array([_sends(kind, stream.requests) for kind in self._kinds]),
+            self._channel_seconds(stream.requests),
             (self._which, self._sent),
             self._workspace(len(stream.requests), gaps=False),
             self._balance_workspace(),
@@ -182,7 +182,7 @@ class SteadyStateSolver:
         )
 
     def _workspace(self, requests: int, *, gaps: bool) -> arrivals.ReplayWorkspace:
-        """Work arrays of replays."""
+        """Work arrays of replays of so many requests."""
         channels = int(self._sent[:, 2].max())
         return arrivals.make_replay_workspace(np.concatenate(self._pools), requests, channels, gaps=gaps)
 
@@ -201,7 +201,7 @@ class SteadyStateSolver:
             arrivals.arrival_arrays(requests),
             self._load,
             self._times[rows],
-            np.array([_sends(kind, requests) for kind in self._kinds]),
+            self._channel_seconds(requests),
             (chosen, self._sent[rows]),
             *self._bounds,
             ranked,
@@ -221,6 +221,12 @@ class SteadyStateSolver:
             arrivals.arrival_arrays(requests), self._load, spilled, _sends(deployment, requests), self._sent[row], place,
         )  # fmt: skip
         return place.last
+
+    def _channel_seconds(self, requests: Requests) -> Array:
+        """Time that each request has a channel between pools, by kind of design; nothing is held without them. [s]"""
+        if not self._apart:
+            return np.zeros((len(self._kinds), 0))
+        return np.array([_sends(kind, requests) for kind in self._kinds])
 
     def _priced(self, rows: Array | slice) -> tuple[TimeTables, ...]:
         """Tables of each pool of some designs."""

@@ -5,6 +5,7 @@ import shlex
 import numpy as np
 import pytest
 
+import dse
 from dse.accuracy.validate import compose_question
 from dse.config.question import Question
 from dse.evaluators import evaluate
@@ -128,3 +129,13 @@ def test_a_bound_that_a_request_alone_breaks_is_a_limit_with_what_it_takes(fidel
 def test_settings_that_cannot_be_read_are_refused(words: str, why: str) -> None:
     with pytest.raises(DesignError, match=why):
         _question(f"{CHIPS['devices']} {LOAD} {words}")
+
+
+def test_the_answer_says_whose_rate_it_is_and_whether_it_lasts() -> None:
+    words = shlex.split(f"{CHIPS['devices']} {LOAD}")
+    fleet = dse.evaluate(*words, "workload.demand='1000 Hz'")
+    assert "at a system's share of 1000 Hz" in fleet.cases[0].label
+    whole, few = dse.evaluate(*words), dse.evaluate(*words, "workload.requests=300")
+    assert "at the maximum rate" in whole.cases[0].label
+    assert "too few" not in whole.max_rates[0]
+    assert "300 requests are too few to show whether this rate lasts" in few.max_rates[0]

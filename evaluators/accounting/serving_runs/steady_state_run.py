@@ -229,7 +229,9 @@ def keep_found_rate(load: ServingLoad, solver: SteadyStateSolver) -> None:
         (record,) = solver.max_rates
         binds, count = BINDING[int(record["binds"])], int(np.nan_to_num(record["count"]))
         rate, attained, tried = float(record["rate"]), float(record["attained"]), int(record["tried"])
-        keep_max_rate(load, MaxRate(rate, None, binds, count, load.seed, None, True, attained, tried, 1, rate))
+        stream = max_rate_stream(load)
+        lasts = stream is not None and (not load.most or stream.needed_requests(rate) <= load.most)
+        keep_max_rate(load, MaxRate(rate, None, binds, count, load.seed, None, lasts, attained, tried, 1, rate))
 
 
 _STREAMS: WeakKeyDictionary[ServingLoad, RateStream] = WeakKeyDictionary()
