@@ -1,4 +1,4 @@
-"""Designs: one chip with one mapping, the content key, and many designs stacked as arrays."""
+"""Designs of one chip with one mapping, or of two pools; content keys, and designs as arrays."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -8,18 +8,87 @@ from typing import Any
 
 import numpy as np
 
-from dse.space.array_math import Array
+from dse.space.array_math import Array, Number
 from dse.space.chip import Chip
-from dse.space.fields import iterate_key_leaves, iterate_leaves, replace_leaves
+from dse.space.fields import (
+    iterate_key_leaves,
+    iterate_leaves,
+    option_field,
+    quantity_field,
+    record_class,
+    replace_leaves,
+)
 from dse.space.mapping import Mapping
+from dse.space.number_formats import explain_unfit, formats_of_tensor
+
+PREFILL_ADDRESS = "pools.prefill."
+"""Begins the addresses of the prefill pool's chip and mapping."""
+
+
+@record_class
+class PoolLink:
+    """Link over which KV caches go from the prefill pool to the decode pool."""
+
+    bandwidth: Number = quantity_field("B/s", "bandwidth of each prefill chip to the decode pool, one direction", positive=True)
+    decode_bandwidth: Any = quantity_field(
+        "B/s",
+        "bandwidth of each decode chip from the prefill pool; that of a prefill chip if absent",
+        positive=True,
+        absent=True,
+    )
+    latency: Number = quantity_field("s", "time from the first byte sent to its arrival, protocol included")
+    kv: Any = option_field(
+        "format of KV caches on the link; that of the decode pool if absent",
+        formats_of_tensor("kv"),
+        unfit=explain_unfit("kv"),
+        absent=True,
+    )
+    energy_per_byte: Any = quantity_field(
+        "J/B",
+        "energy of a byte over the link, both ends; that of links between boards of the prefill chip if absent",
+        absent=True,
+    )
+
+
+@record_class
+class PrefillPool:
+    """Chips that only prefill: their chip, and the mapping of prefill on them."""
+
+    chip: Chip
+    mapping: Mapping
+
+
+@record_class
+class UnlikePools:
+    """The prefill pool beside a decode pool on other chips, and the link between them."""
+
+    prefill: PrefillPool
+    link: PoolLink
+
+
+def receiving_bandwidth(link: PoolLink) -> Any:
+    """Bandwidth of each decode chip from the prefill pool. [B/s]"""
+    return link.bandwidth if link.decode_bandwidth is None else link.decode_bandwidth
+
+
+def link_energy(pools: UnlikePools) -> Any:
+    """Energy of a byte from pool to pool. [J/B]"""
+    link, technology = pools.link, pools.prefill.chip.technology
+    return technology.board_energy_per_byte if link.energy_per_byte is None else link.energy_per_byte
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One chip with one mapping; the unit that searches vary and evaluators evaluate."""
+    """One chip with one mapping; the unit that searches vary and evaluators evaluate.
+
+    Attributes:
+        chip, mapping: where prefill is on chips of another kind, those of the decode pool, with the serving settings of both.
+        pools: the prefill pool and the link from it, where prefill is on chips of another kind.
+    """
 
     chip: Chip
     mapping: Mapping
+    pools: UnlikePools | None = None
 
 
 @dataclass(frozen=True, slots=True)

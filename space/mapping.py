@@ -5,6 +5,8 @@ Prefill and decode have a plan each; where the same devices serve both, a limit 
 
 from typing import Any
 
+import numpy as np
+
 from dse.space.array_math import Number
 from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class, refused_field
 from dse.space.inference_engine import InferenceEngine
@@ -389,6 +391,9 @@ that running requests do not need, which also share equal blocks.
 SNAPSHOT = "prompt tokens between snapshots of recurrent states, for reuse; only the prompt's end if absent"
 
 
+POOL_PHASES = ("prefill", "decode")
+"""Phase of each pool where prefill and decode are on instances of their own."""
+
 ADMISSION_RULES = ("policy", "chunk", "gate", "prompt")
 """KV memory of a prompt at admission: as its policy says; blocks for the next chunk, and more from chunk to chunk;
 likewise, but only when blocks for the whole prompt are free; or blocks for the whole prompt. The chunk of a prompt that is
@@ -485,6 +490,43 @@ class ServingPlan:
         former="transfer",
         former_options={"by_layer": "layerwise"},
     )
+    pool: Any = option_field(
+        "the pool that is on these chips, where the other one is on chips of another kind; set by `pools`, never by hand",
+        POOL_PHASES,
+        absent=True,
+    )
+
+
+def pool_phases(serving: ServingPlan) -> tuple[str, ...]:
+    """Phase of each pool on a design's chips: prefill, if some instances only prefill, and decode.
+
+    A pool that decodes and has no prefill pool beside it prefills too.
+
+    Args:
+        serving: settings; of several designs, where all have prefill instances or none has.
+    """
+    if serving.pool:
+        return (str(serving.pool),)
+    return POOL_PHASES if np.all(serving.prefill_instances) else POOL_PHASES[1:]
+
+
+def instance_counts(serving: ServingPlan) -> tuple[int, ...]:
+    """Number of instances of each pool on the chips of one design."""
+    counts = {"prefill": int(serving.prefill_instances), "decode": int(serving.instances)}
+    return tuple(map(counts.__getitem__, pool_phases(serving)))
+
+
+def served_chips(serving: ServingPlan) -> Number:
+    """Number of chips of all instances, where each is one chip."""
+    counts = {"prefill": serving.prefill_instances, "decode": serving.instances}
+    if serving.pool:
+        return counts[serving.pool]
+    return serving.instances + serving.prefill_instances
+
+
+def is_disaggregated(serving: ServingPlan) -> bool:
+    """Whether instances of their own prefill, on these chips or on others."""
+    return bool(serving.pool) or bool(np.all(serving.prefill_instances))
 
 
 PARTITIONS = ("input_only", "mn", "k", "mn_k")

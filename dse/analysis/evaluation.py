@@ -90,6 +90,7 @@ class Evaluation:
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
         published: whether it has the formats that its model is published in, in words; empty string if these are 16 bits.
+        pool_names: what was chosen by name of a prefill pool on chips of another kind.
         typed: what was typed of it.
         not_taken: settings of groups that no answer takes.
     """
@@ -108,6 +109,7 @@ class Evaluation:
     published: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    pool_names: Mapping[str, str] = field(default_factory=dict)
     typed: TypedSettings | None = field(default=None, compare=False)
     not_taken: tuple[NoEffect, ...] = ()
 
@@ -209,13 +211,14 @@ class Evaluation:
 
         Chip with its changes, plan of each phase, number formats, fidelity and notes.
         """
-        plans = _plan_facts(self.design)
+        plans = _plan_facts(self.design if self.design.pools is None else decode_pool_design(self.design))
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
         lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
         lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
+        lines += pool_facts(self.design, self.pool_names, self.names) if self.design.pools is not None else []
         lines += [("mapping", self.names["mapping"])]
         lines += [
             *(plan for plan in plans if plan not in formats),
@@ -414,6 +417,7 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
         evaluation,
         untied=_untied_leaves(question),
         devices=devices,
+        pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
         typed=own,
         not_taken=list_unread_settings("evaluate", config),
     )
@@ -508,6 +512,49 @@ def _cases_title(cases: tuple[CaseResult, ...], workload: Workload) -> str:
     return cases[0].label + (
         f" and {count_text(len(cases) - 1, 'more case')}; {workload.combination_text}" if len(cases) > 1 else ""
     )
+
+
+def decode_pool_design(design: Design) -> Design:
+    """Decode pool of a design with two pools of unlike chips, by its plan of decode throughout."""
+    return replace(design, pools=None, mapping=replace(design.mapping, prefill=design.mapping.decode))
+
+
+def pool_facts(design: Design, prefill: Mapping[str, str], decode: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Name and text of both pools of unlike chips, and of the link between them.
+
+    Args:
+        design: with both pools.
+        prefill, decode: what was chosen by name of each pool, by group.
+    """
+    from dse.evaluators.accounting.serving_instances.unlike_pools import pool_sides, sent_format  # which compiles loops
+
+    pools, serving = design.pools, design.mapping.serving
+    assert pools is not None
+    first, last = (side.layout.device_count(side.design) for side in pool_sides(design))
+    own = replace(design, pools=None, chip=pools.prefill.chip, mapping=replace(pools.prefill.mapping, decode=None))
+    plan = "; ".join(f"{name} {text}" for name, text in _plan_facts(own) if name in ("prefill", "formats"))
+    stack = f", stack {prefill['stack']}" if prefill.get("stack") else ""
+    link = pools.link
+    received = (
+        "" if link.decode_bandwidth is None else f", {format_quantity(float(link.decode_bandwidth), 'B/s')} a decode chip"
+    )
+    return [
+        (
+            "prefill on",
+            f"{first:g} x {prefill.get('chip', '')}, {_instances_text(serving.prefill_instances)}: "
+            f"mapping {prefill.get('mapping', '')}{stack}; {plan}",
+        ),
+        ("decode on", f"{last:g} x {decode['chip']}, {_instances_text(serving.instances)}"),
+        (
+            "pool link",
+            f"{format_quantity(float(link.bandwidth), 'B/s')} a prefill chip{received}, latency "
+            f"{format_quantity(float(link.latency), 's')}, KV caches in {sent_format(design)}",
+        ),
+    ]
+
+
+def _instances_text(count: Any) -> str:
+    return f"{count:g} instance" + ("s" if count > 1 else "")
 
 
 def _plan_facts(design: Design) -> list[tuple[str, str]]:

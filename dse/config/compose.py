@@ -27,6 +27,7 @@ from dse.config.override_errors import describe_broken_reference, explain_overri
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record
+from dse.config.unlike_pools import compose_with_pools
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.stack import StackAccuracy
@@ -125,10 +126,17 @@ def _with_file_spelling(typed: CommandLine) -> CommandLine:
 def _compose_job(typed: CommandLine) -> dict[str, Any]:
     """The configuration of a line, of one chip or several."""
 
+    def compose_chip(line: CommandLine) -> dict[str, Any]:
+        return _plain_config(*_compose_line(line), line)
+
+    def compose_pool(line: CommandLine) -> dict[str, Any]:
+        with _shorten_errors(list(line.overrides), trust=typed.trust):
+            return compose_chip(line)
+
     def compose_one(line: CommandLine) -> dict[str, Any]:
         own = [word for word in line.overrides if word not in typed.overrides]  # of one chip of several
         with _shorten_errors([*typed.typed, *own], trust=typed.trust) if own else contextlib.nullcontext():
-            return _plain_config(*_compose_line(line), line)
+            return compose_with_pools(line, compose_chip, compose_pool)
 
     return chips.compose_chips(typed, compose_one)
 

@@ -131,7 +131,20 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
 
 
 FIELDS = (
-    *("chip", "chips", "formats", "inference_engine", "mapping", "mappings", "model", "precision", "search", "space", "stack"),
+    *(
+        "chip",
+        "chips",
+        "formats",
+        "inference_engine",
+        "mapping",
+        "mappings",
+        "model",
+        "pools",
+        "precision",
+        "search",
+        "space",
+        "stack",
+    ),
     *("verify", "workers"),
     *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
     *("store", "workload"),

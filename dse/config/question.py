@@ -28,7 +28,7 @@ from dse.space import multi_chip_space as chips
 from dse.space import noc_router as network
 from dse.space.chip import Chip
 from dse.space.compatibility import KINDS, SPECULATING_SOFTWARE, WHERE, case_type_name, case_type_of
-from dse.space.design import Design, hash_lines, record_key
+from dse.space.design import PREFILL_ADDRESS, Design, PoolLink, PrefillPool, UnlikePools, hash_lines, record_key
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, check_leaf, field_at
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
@@ -44,6 +44,7 @@ from dse.space.software import (
     POOLED_DIES,
     REGIONS,
     SERVED_DIES,
+    SERVED_PIPELINES,
     SERVED_POOLED_DIES,
     SERVED_REGIONS,
     SERVED_WHOLE_CHIP,
@@ -89,7 +90,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
         config, folder, guesses=all(software_of(base.mapping) in SPECULATING_SOFTWARE for base in bases.values())
     )
     devices = {
-        name: choose_devices(base, asked_for, open_tp[name], find_given_leaves(base, config, folder), config["space"])
+        name: _choose_all_devices(base, asked_for, open_tp[name], find_given_leaves(base, config, folder), config["space"])
         for name, base in bases.items()
     }
     bases = {name: base for name, (base, _) in devices.items()}
@@ -224,7 +225,59 @@ def _parse_design(
     _refuse_ahead(part, record)
     _refuse_products(record)
     _refuse_states(record)
-    return Design(part, record), open_tp
+    if config.get("pools"):
+        _refuse_pipelined_pool(record, "")
+    pools, pools_open_tp = _parse_pools(config.get("pools"), workload, sources)
+    return Design(part, record, pools), (*open_tp, *pools_open_tp)
+
+
+def _parse_pools(
+    config: Dict[str, Any] | None, workload: Dict[str, Any], sources: list[ConstantSource]
+) -> tuple[UnlikePools | None, tuple[str, ...]]:
+    """The prefill pool on chips of another kind, with the link from it, and its tensor parallelism that is left open.
+
+    None where one kind of chip does both.
+    """
+    if not config:
+        return None, ()
+    if case_type_of(workload) is not ServingLoad:
+        raise DesignError("pools: pools of unlike chips serve requests; set workload=serving, or leave them out")
+    own: list[ConstantSource] = []
+    try:
+        prefill, open_tp = _parse_design(config["prefill"], workload, own)
+    except DesignError as error:
+        raise DesignError(f"pools.prefill: {error}") from None
+    _refuse_pipelined_pool(prefill.mapping, PREFILL_ADDRESS)
+    sources += [replace(source, address=f"{PREFILL_ADDRESS}{source.address}") for source in own]
+    link = parse_record(PoolLink, config["link"], "pools.link", sources)
+    pools = UnlikePools(prefill=PrefillPool(chip=prefill.chip, mapping=prefill.mapping), link=link)
+    return pools, tuple(f"{PREFILL_ADDRESS}{address}" for address in open_tp)
+
+
+def _refuse_pipelined_pool(mapping: Mapping, address: str) -> None:
+    """Refuse pipelines of cores as one of two pools on unlike chips: both of their pools are on one chip."""
+    if software_of(mapping) == SERVED_PIPELINES:
+        raise DesignError(
+            f"{address}mapping: {SOFTWARE[SERVED_PIPELINES].name} have prefill and decode on one chip; choose another mapping "
+            "of this pool, as flat_serving, or leave pools out"
+        )
+
+
+def _choose_all_devices(
+    base: Design, workload: Workload, open_tp: tuple[str, ...], given: list[str], space: Dict[str, Any]
+) -> tuple[Design, str]:
+    """A design on the fewest devices that hold its models, with those of a prefill pool; and how many, in words."""
+    own = tuple(address for address in open_tp if not address.startswith(PREFILL_ADDRESS))
+    chosen, text = choose_devices(base, workload, own, given, space)
+    if base.pools is None:
+        return chosen, text
+    prefill = base.pools.prefill
+    others = tuple(address.removeprefix(PREFILL_ADDRESS) for address in open_tp if address not in own)
+    pool, pool_text = choose_devices(Design(prefill.chip, prefill.mapping), workload, others, [], {})
+    mapping = replace(pool.mapping, serving=None)  # that of the design counts
+    pools = replace(base.pools, prefill=replace(prefill, mapping=mapping))
+    texts = [text, f"prefill pool on {pool_text}" if pool_text else ""]
+    return replace(chosen, pools=pools), "; ".join(filter(None, texts))
 
 
 def _parse_chip(chip: Dict[str, Any], sources: list[ConstantSource]) -> Chip:

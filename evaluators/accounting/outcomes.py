@@ -7,13 +7,14 @@ import numpy as np
 
 from dse.evaluators.accounting.metrics import METRICS
 from dse.space.array_math import Array
+from dse.space.design import PREFILL_ADDRESS
 from dse.space.errors import DesignError
 from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.limits import Infeasibility
 from dse.space.main_memory import CAPACITY_LIMITS, memory_leaves
 from dse.space.mapping import FormatPlan
 
-SILICON_LIMITS = {
+_ONE_CHIP_LIMITS = {
     "chip.die.reticle": "mm2",
     "chip.die.memory_edge_share": "mm",
     "chip.die.max_power_density": "W/mm2",
@@ -99,8 +100,15 @@ SILICON_LIMITS = {
     "workload.ttft": "s",
     "workload.tpot": "s",
     "workload.slo_percentile": "1",
+    "mapping.serving.prefill_instances": "1",
 }
-"""Limits that can be violated, with their units."""
+
+SILICON_LIMITS = _ONE_CHIP_LIMITS | {
+    f"{PREFILL_ADDRESS}{address}": unit
+    for address, unit in _ONE_CHIP_LIMITS.items()
+    if address.startswith(("chip.", "mapping."))
+}
+"""Limits that can be violated, with their units; those of a prefill pool on chips of another kind last."""
 
 
 class MetricColumns(dict[str, Array]):

@@ -21,6 +21,7 @@ def power_metrics(
     chips: Any = 1.0,
     decode_cores: Any = 0,
     peak: Callable[[], Any] | None = None,
+    others: Sequence[tuple[Chip, Any]] = (),
 ) -> dict[str, Any]:
     """Energy, power and price metrics of consecutive phases; leaves broadcast over cases and designs.
 
@@ -31,11 +32,14 @@ def power_metrics(
         decode_cores: tiles that only decode.
         peak: power of what is done where that is most within a phase, likewise; None where a phase does the same throughout.
             A mean above it counts instead. [W]
+        others: chips of other kinds that work beside these, and how many of each.
     """
-    rented = chip.economics is not None and chip.economics.rent is not None
+    rented = all(kind.economics is not None and kind.economics.rent is not None for kind, _ in ((chip, chips), *others))
+    names = (*PHASE_POWER_METRICS, *RENT_METRICS) if rented else PHASE_POWER_METRICS
+    kinds = ((chip, chips), *others)
     return make_lazy_metrics(
-        (*PHASE_POWER_METRICS, *RENT_METRICS) if rented else PHASE_POWER_METRICS,
-        lambda: _of_phases(chip, spent(), tokens, chips, decode_cores, 0.0 if peak is None else peak()),
+        tuple(name for name in names if name not in RATED_POWER_METRICS) if others else names,
+        lambda: _of_phases(kinds, spent(), tokens, decode_cores, 0.0 if peak is None else peak()),
     )
 
 
@@ -67,35 +71,57 @@ RATED_POWER_METRICS = ("tdp", "power_density")
 """Further metrics of a kernel on a whole chip, not on a memory or a network alone."""
 
 
-def _of_phases(chip: Chip, spent: EnergyIntervals, tokens: Any, chips: Any, decode_cores: Any, peak: Any) -> dict[str, Any]:
-    """Metrics of phases, with functions for the expensive ones."""
-    idle = energy.static_power(chip, decode_cores)
+def _of_phases(
+    kinds: Sequence[tuple[Chip, Any]], spent: EnergyIntervals, tokens: Any, decode_cores: Any, peak: Any
+) -> dict[str, Any]:
+    """Metrics of phases on one kind of chip or on several, with functions for the expensive ones.
+
+    Dynamic energy of several kinds is drawn at the place of the first.
+    """
+    chip, chips = kinds[0]
+    idle = [count * energy.static_power(kind, decode_cores) for kind, count in kinds]
     seconds, dynamic = [phase_energy[1] for phase_energy in spent], [phase_energy[0] for phase_energy in spent]
     for joules, took in spent:
         peak = maximum(peak, joules / maximum(took, NOTHING))
     latency = sum_nonzero(seconds)
-    joules = sum_nonzero(dynamic) + chips * idle * latency
+    static = [watts * latency for watts in idle]
+    first = sum_nonzero(dynamic) + static[0]
+    joules = first + sum(static[1:]) if len(kinds) > 1 else first
     rated = partial(energy.peak_design_power, chip, decode_cores)
     prices: dict[str, Any] = {}
 
     def priced() -> dict[str, Any]:
         if not prices:
-            prices.update(price.token_price_by_part(chip, chips, latency, joules, tokens, decode_cores))
+            prices.update(price.token_price_by_part(chip, chips, latency, first, tokens, decode_cores))
+            for (kind, count), drawn in zip(kinds[1:], static[1:], strict=True):
+                for name, worth in price.token_price_by_part(kind, count, latency, drawn, tokens, decode_cores).items():
+                    prices[name] = prices[name] + worth
         return prices
+
+    def over_kinds(worth: Callable[[Chip], Any]) -> Any:
+        total: Any = chips * worth(chip)
+        for kind, count in kinds[1:]:
+            total = total + count * worth(kind)
+        return total
+
+    def wall_power() -> Any:
+        if len(kinds) == 1:
+            return price.wall_power(chip, decode_cores)
+        return over_kinds(lambda kind: price.wall_power(kind, decode_cores)) / sum(count for _, count in kinds)
 
     return {
         "energy": joules,
         "energy_per_token": lambda: joules / tokens,
         "power": lambda: joules / maximum(latency, NOTHING),
-        "peak_power": lambda: peak + chips * idle,
+        "peak_power": lambda: peak + sum(idle) if len(idle) > 1 else peak + idle[0],
         "tdp": rated,
         "power_density": lambda: rated() / area.total_area(chip, decode_cores),
-        "wall_power": lambda: price.wall_power(chip, decode_cores),
-        "system_price": lambda: chips * price.system_price(chip, decode_cores),
+        "wall_power": wall_power,
+        "system_price": lambda: over_kinds(lambda kind: price.system_price(kind, decode_cores)),
         "price_per_mtoken": lambda: priced()["chips"] + priced()["electricity"],
         "capital_per_mtoken": lambda: priced()["chips"],
         "electricity_per_mtoken": lambda: priced()["electricity"],
-        "rent_per_mtoken": lambda: chip.economics.rent * (chips * latency) * (1e6 / tokens),
+        "rent_per_mtoken": lambda: over_kinds(lambda kind: kind.economics.rent) * latency * (1e6 / tokens),
     }
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from dse.space.errors import DesignError, choose_option
-from dse.space.mapping import ServingPlan
+from dse.space.mapping import ServingPlan, pool_phases
 from dse.space.registry import Registry
 
 
@@ -91,9 +91,11 @@ def make_policy(name: str, **changes: object) -> SchedulingPolicy:
 
 def policies_with_batch(serving: ServingPlan) -> tuple[tuple[SchedulingPolicy, int], ...]:
     """Scheduling policy and batch size of each pool; prefill-only pools have their own."""
-    batches = int(serving.prefill_max_batch_size or serving.max_batch_size), int(serving.max_batch_size)
-    policies = pool_policies(serving)
-    return tuple(zip(policies, batches[-len(policies) :], strict=True))
+    batches = {
+        "prefill": int(serving.prefill_max_batch_size or serving.max_batch_size),
+        "decode": int(serving.max_batch_size),
+    }
+    return tuple(zip(pool_policies(serving), map(batches.__getitem__, pool_phases(serving)), strict=True))
 
 
 CHANGES = {"max_batched_tokens": "tokens", "chunk_budget_units": "unit", "max_chunk_tokens": "chunk"}
@@ -105,12 +107,15 @@ BUDGETS = (*CHANGES, "prefill_max_batched_tokens")
 
 def pool_policies(serving: ServingPlan) -> tuple[SchedulingPolicy, ...]:
     """Scheduling policy of each pool of instances."""
-    changes = {field: int(getattr(serving, name)) for name, field in CHANGES.items() if getattr(serving, name)}
-    every = _admitting(make_policy(serving.policy, **changes), serving)
-    if not serving.prefill_instances:
-        return (every,)
-    budget = {"tokens": int(serving.prefill_max_batched_tokens)} if serving.prefill_max_batched_tokens else {}
-    return _admitting(make_policy(serving.prefill_policy, **budget), serving), every
+
+    def policy(phase: str) -> SchedulingPolicy:
+        if phase == "prefill":
+            budget = {"tokens": int(serving.prefill_max_batched_tokens)} if serving.prefill_max_batched_tokens else {}
+            return _admitting(make_policy(serving.prefill_policy, **budget), serving)
+        changes = {field: int(getattr(serving, name)) for name, field in CHANGES.items() if getattr(serving, name)}
+        return _admitting(make_policy(serving.policy, **changes), serving)
+
+    return tuple(map(policy, pool_phases(serving)))
 
 
 def _admitting(rule: SchedulingPolicy, serving: ServingPlan) -> SchedulingPolicy:

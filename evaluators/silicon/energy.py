@@ -127,9 +127,13 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
     It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
+    return nbytes * (memory_energy_per_byte(chip) + chip_link_energy_per_byte(chip))
+
+
+def memory_energy_per_byte(chip: Chip) -> Any:
+    """Energy of a byte of main memory, or of local memories where there is none. [J/B]"""
     devices = memory_devices(chip)
-    memory = _local(chip) * supply.relative_energy(chip) if devices is None else devices.energy_per_byte
-    return nbytes * (memory + chip_link_energy_per_byte(chip))
+    return _local(chip) * supply.relative_energy(chip) if devices is None else devices.energy_per_byte
 
 
 @computed_per_batch

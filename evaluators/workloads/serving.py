@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown
-from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
+from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, UNLIKE_POOLS, load_layout
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import design_count
@@ -116,8 +116,16 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
 
 
 def serving_layout(design: Design) -> ServingLayout:
-    """Layout that serves by a design's mapping."""
+    """Layout that serves by a design's mapping, or by those of its two pools on chips of other kinds."""
+    if design.pools is not None:
+        return unlike_pools_layout()
     return serving_layout_of_software(software_of(design.mapping))
+
+
+@cache
+def unlike_pools_layout() -> ServingLayout:
+    """Layout of a prefill pool and a decode pool on chips of unlike kinds."""
+    return load_layout(UNLIKE_POOLS, ServingLayout)  # type: ignore[type-abstract]
 
 
 @cache

@@ -104,8 +104,12 @@ class InstanceLayout(InstanceCosts):
         return drawn.run_power_profile(
             run,
             lambda pool, made_of: self.mean_iteration_power(design, load, pool, made_of, fidelity),
-            idle_power(design.chip, self.device_count(design)),
+            self.idle_watts(design),
         )
+
+    def idle_watts(self, design: Design) -> float:
+        """Power of all chips while nothing is done. [W]"""
+        return sum(idle_power(chip, count) for chip, count in self.chips_by_kind(design))
 
     def simulate_load(self, design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
         """Serving simulation of a load, without logged iterations."""

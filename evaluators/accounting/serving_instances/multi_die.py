@@ -360,7 +360,7 @@ def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
     chip, mapping, limits, case = design.chip, design.mapping, list[Limit](), _longest_case(load)
     pools = die_pools(design, load)
     for pool in pools:
-        names = ("prefill", "decode") if len(pools) == 1 else (pool.phase,)
+        names = ("prefill", "decode") if pool.both else (pool.phase,)
         for phase in names:
             split, plan = phase_split_of_pool(design, pool, phase), getattr(mapping, phase)
             limits += phase_layout_limits(design, case, phase, split, min(pool.rows[1], int(chip.dies.rows)))
@@ -369,7 +369,7 @@ def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
         limits.append(Limit("mapping.serving.admission", 2.0 if pool.of.pp > 1 and pool.rule.by_chunk else 1.0, 1.0, "layout"))
     rows = sum(pool.rows[1] for pool in pools)
     limits.append(Limit("chip.dies", float(rows * int(chip.dies.cols)), float(chip_die_count(chip)), "1"))
-    if len(pools) == 1:
+    if pools[0].both:
         limits.append(equal_split_limit(*(phase_split_of_pool(design, pools[0], phase) for phase in ("prefill", "decode"))))
     return [*limits, port_limit(chip), *engine_limits(mapping, load.model, load.guesses)]
 

@@ -19,6 +19,7 @@ from dse.evaluators.layouts.multi_die import DieSplit, die_split
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens, policies_with_batch
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.design import Design
+from dse.space.mapping import instance_counts, is_disaggregated, pool_phases
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
 
@@ -62,14 +63,13 @@ class DiePool(NamedTuple):
 def die_pools(design: Design, load: ServingLoad) -> tuple[DiePool, ...]:
     """Pools on many dies: one that only prefills, if any, and one that decodes."""
     serving, cols = design.mapping.serving, int(design.chip.dies.cols)
-    prefill_pools = [("prefill", int(serving.prefill_instances))] if serving.prefill_instances else []
     first, pools = 0, []
-    for (phase, many), (rule, batch) in zip(
-        (*prefill_pools, ("decode", int(serving.instances))), policies_with_batch(serving), strict=True
+    for phase, many, (rule, batch) in zip(
+        pool_phases(serving), instance_counts(serving), policies_with_batch(serving), strict=True
     ):
         given_die_split = die_split(getattr(design.mapping, phase), design.chip.dies)._replace(dp=many, batches=1)
         rows = int(ceil_div(given_die_split.ranks, cols))
-        pools.append(DiePool(phase, not prefill_pools, given_die_split, (first, rows), rule, batch))
+        pools.append(DiePool(phase, not is_disaggregated(serving), given_die_split, (first, rows), rule, batch))
         first += rows
     if len(pools) == 1:
         pools = [pools[0]._replace(rows=(0, int(design.chip.dies.rows)))]

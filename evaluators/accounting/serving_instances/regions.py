@@ -56,7 +56,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, is_disaggregated, pool_phases, served_chips
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import ServingLoad
 
@@ -74,13 +74,13 @@ class RegionServing(InstanceLayout):
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
         """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-        return regions.all_limits(design, _longest_job(load))
+        return regions.all_limits(design, _longest_job(load), only=design.mapping.serving.pool or "")
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool of wafers, with the KV memory left by its phases."""
         _, mapping = _chip_and_mapping(design)
         room, instances = _wafer_request(design, load), list[ServingInstance]()
-        for names in (PHASES[:1], PHASES[1:]) if mapping.serving.prefill_instances else (PHASES,):
+        for names in [(phase,) for phase in pool_phases(mapping.serving)] if is_disaggregated(mapping.serving) else [PHASES]:
 
             def pricing(
                 prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array, names: Any = names
@@ -155,7 +155,7 @@ class RegionServing(InstanceLayout):
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        nbytes = kv_host_bytes(_wafer_request(design, load), load, mapping.serving.prefill_instances, hosted)
+        nbytes = kv_host_bytes(_wafer_request(design, load), load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> float:
@@ -197,8 +197,7 @@ class RegionServing(InstanceLayout):
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
-        serving = _chip_and_mapping(design)[1].serving
-        return (serving.instances + serving.prefill_instances) * 1.0
+        return served_chips(design.mapping.serving) * 1.0
 
 
 def _seconds_where_positive(counts: tuple[Array, Array], seconds: Any) -> Array:
@@ -238,7 +237,7 @@ def _iteration_phases(
     if prompt > 0:
         job = _prompt_job(load, prompt, prompt_context)
         phases.append(("", REGION_LAYOUT.phases(design, job, fidelity, detailed=True)[0]))
-        if pool or not _chip_and_mapping(design)[1].serving.prefill_instances:
+        if pool_phases(design.mapping.serving)[pool] == "decode":
             ways = (regions.layout_transition(design, moving, fidelity) for moving in _transition_jobs(load, job))
             phases += zip(("to prefill: ", "to decode: "), ways, strict=True)
     if decodes > 0:

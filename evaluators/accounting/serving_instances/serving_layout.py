@@ -26,7 +26,8 @@ from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
 from dse.space.array_math import Array, maximum
-from dse.space.design import Design
+from dse.space.chip import Chip
+from dse.space.design import PREFILL_ADDRESS, Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS
@@ -249,6 +250,10 @@ class InstanceCosts(ServingLayout):
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Chips of each pool that share a request's KV cache, where caches can go to hosts."""
 
+    def chips_by_kind(self, design: Design) -> tuple[tuple[Chip, Any], ...]:
+        """Each kind of chip that serves, and how many there are of it."""
+        return ((design.chip, self.device_count(design)),)
+
     def die_and_system_area(self, design: Design) -> tuple[Any, Any]:
         """Area of one die and of the dies of all instances. [mm2]"""
         return area.die_area(design.chip), area.total_area(design.chip) * self.device_count(design)
@@ -310,7 +315,7 @@ class InstanceCosts(ServingLayout):
                 compositions (`ServingInstance.more`).
             hosted: bytes between all chips and hosts. [B]
         """
-        chip, chips, rates = design.chip, self.device_count(design), self.system_peak_rates(design)
+        kinds, rates = self.chips_by_kind(design), self.system_peak_rates(design)
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
         moved = self.transfer_work(design, load, hosted)
         memory_bytes = work.memory_bytes + moved.memory_bytes
@@ -321,8 +326,8 @@ class InstanceCosts(ServingLayout):
             values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links, seconds)
         if (local := self.local_memory_used(design, load)) is not None:
             values["sram_used"] = local
-        if np.any(chip.power):
-            values["rated_energy"] = chip.power * chips * seconds
+        if all(np.any(chip.power) for chip, _ in kinds):
+            values["rated_energy"] = sum(chip.power * chips for chip, chips in kinds) * seconds
         if self.HAS_MAIN_MEMORY:
             values |= main_memory_metrics(lambda: self.limits(design, load))
         tokens = float(load.requests.output.sum())
@@ -330,7 +335,8 @@ class InstanceCosts(ServingLayout):
         def energy() -> Any:
             return work.energy() + moved.energy
 
-        return values | power_metrics(chip, lambda: [(energy(), seconds)], tokens, chips=chips, peak=peak)
+        (chip, chips), *others = kinds
+        return values | power_metrics(chip, lambda: [(energy(), seconds)], tokens, chips=chips, peak=peak, others=others)
 
     def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
         """Power of the most demanding part of iterations of one instance, shape (iterations, designs). [W]"""
@@ -372,7 +378,7 @@ def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]
     """Main memory in use on one device, computed on demand from limits for a longest request. [B]"""
 
     def largest_need() -> dict[str, Any]:
-        needs = [limit.need for limit in limits() if limit.address in CAPACITY_LIMITS]
-        return {"hbm_used": reduce(maximum, needs) * 1.0}
+        needs = [limit.need for limit in limits() if limit.address.removeprefix(PREFILL_ADDRESS) in CAPACITY_LIMITS]
+        return {"hbm_used": reduce(maximum, needs) * 1.0 if needs else np.nan}
 
     return make_lazy_metrics(("hbm_used",), largest_need)

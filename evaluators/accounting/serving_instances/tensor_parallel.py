@@ -77,7 +77,7 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import main_memory
-from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
+from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
 from dse.space.memoize import memoize
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
@@ -104,7 +104,7 @@ class TensorParallelServing(InstanceLayout):
         beside = EngineMemory(held.activations, held.reserved)
         parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
         tp = (mapping.prefill.tp, mapping.decode.tp)
-        shared = tp if not mapping.serving.prefill_instances else tp[:1] * 2
+        shared = tp if not is_disaggregated(mapping.serving) else tp[:1] * 2
         return [
             *memory_limits([main_memory_contents(chip, parts, capacity=device_capacity(chip, mapping))]),
             port_limit(chip, mapping.prefill, mapping.decode),
@@ -198,7 +198,7 @@ class TensorParallelServing(InstanceLayout):
         """Work of KV transfers over links from die to die, and to hosts."""
         chip, mapping = _chip_and_mapping(design)
         moved = TransferWork(hosted, host_transfer_energy(hosted, chip))
-        if not mapping.serving.prefill_instances:
+        if len(pool_phases(mapping.serving)) == 1:
             return moved
         sent = _moved_activity(design, load, self.device_count(design))
         return TransferWork(moved.memory_bytes + sent.memory_bytes, moved.energy + pooled_dynamic_energy(sent, chip))
@@ -227,8 +227,10 @@ class TensorParallelServing(InstanceLayout):
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
-        _, mapping = _chip_and_mapping(design)
-        return mapping.serving.instances * mapping.decode.tp + mapping.serving.prefill_instances * mapping.prefill.tp
+        serving = design.mapping.serving
+        counts = {"prefill": serving.prefill_instances, "decode": serving.instances}
+        plans = zip(pool_phases(serving), _pool_plans(design.mapping), strict=True)
+        return sum(counts[phase] * plan.tp for phase, plan in plans)
 
 
 def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:
@@ -250,7 +252,7 @@ def _bandwidth_share(design: Design, tp: Any) -> Any:
 
 def _pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
     """Of each pool: that which prefills, where there is one, and that which decodes."""
-    return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
+    return tuple(getattr(mapping, phase) for phase in pool_phases(mapping.serving))
 
 
 def _iteration_seconds(
@@ -401,12 +403,11 @@ def _largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIter
     serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
     plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
     pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
-    batches = [
-        where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size),
-        serving.max_batch_size,
-    ]
-    for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
-        first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
+    prefilled = where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size)
+    for phase, rule in zip(pool_phases(serving), pools, strict=True):
+        first, last = phase == "prefill" or not is_disaggregated(serving), phase == "decode"
+        most = serving.max_batch_size if last else prefilled
+        batch = minimum(most, all_of) * 1.0
         again = last and not rule.lifetime and not rule.swap
         longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
         own = (

@@ -93,7 +93,7 @@ from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
-from dse.space.mapping import Mapping
+from dse.space.mapping import Mapping, is_disaggregated, pool_phases, served_chips
 from dse.space.memoize import memoize_by_identity
 from dse.space.workload import ServingLoad
 
@@ -206,7 +206,7 @@ class WholeChipServing(InstanceLayout):
     def prefill_token_seconds(self, design: Design, load: ServingLoad) -> Any:
         """Least time per prompt token, from the steady-state table's times of products and rows. [s]"""
         mapping = _chip_and_mapping(design)[1]
-        if _chip_and_mapping(design)[0].l2 is not None or mapping.serving.prefill_instances:
+        if _chip_and_mapping(design)[0].l2 is not None or is_disaggregated(mapping.serving):
             return 0.0
         ((rule, batch),), prices = policies_with_batch(mapping.serving), _shared_prices(design, load, "prefill", "analytical")
         most = max_prompt_tokens(rule, batch, load.longest)
@@ -240,7 +240,7 @@ class WholeChipServing(InstanceLayout):
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        nbytes = kv_host_bytes(_request_memory(design, load), load, mapping.serving.prefill_instances, hosted)
+        nbytes = kv_host_bytes(_request_memory(design, load), load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> Any:
@@ -271,8 +271,7 @@ class WholeChipServing(InstanceLayout):
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
-        serving = _chip_and_mapping(design)[1].serving
-        return serving.instances + serving.prefill_instances
+        return served_chips(design.mapping.serving)
 
 
 PARTS = 256

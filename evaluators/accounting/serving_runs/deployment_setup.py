@@ -11,7 +11,7 @@ from dse.evaluators.serving.kv_memory import KvMemory, RequestMemory, host_block
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, policies_with_batch
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.space.mapping import PipelineServingPlan, ServingPlan
+from dse.space.mapping import PipelineServingPlan, ServingPlan, instance_counts
 from dse.space.workload import ServingLoad
 
 
@@ -26,7 +26,7 @@ class InstanceGroup(NamedTuple):
 
 def instance_groups(serving: ServingPlan, instances: Sequence[ServingInstance]) -> list[InstanceGroup]:
     """Instance groups of each pool: prefill only, if any, and decode."""
-    counts = [int(serving.prefill_instances), int(serving.instances)][-len(instances) :]
+    counts = instance_counts(serving)
     return [
         InstanceGroup(instance, *rule, count)
         for rule, instance, count in zip(policies_with_batch(serving), instances, counts, strict=True)

@@ -1,0 +1,272 @@
+"""Prefill on one kind of chip and decode on another, as one deployment.
+
+Each pool is asked of the layout of its own chip and mapping, as if that had this pool alone. KV caches go from the chips of a
+prefill instance to those of a decode instance over a link of its own (Splitwise [patel2024], DistServe [zhong2024]).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
+from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
+from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
+from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
+from dse.evaluators.accounting.serving_instances.serving_layout import (
+    ServedWork,
+    ServingLayout,
+    TransferWork,
+)
+from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
+from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.layouts.tensor_formats import index_format
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
+from dse.evaluators.silicon import manufacturing_limits as silicon
+from dse.evaluators.silicon.energy import memory_energy_per_byte
+from dse.space.array_math import maximum
+from dse.space.chip import Chip
+from dse.space.design import PREFILL_ADDRESS, Design, UnlikePools, link_energy, receiving_bandwidth
+from dse.space.errors import DesignError
+from dse.space.layers import value_at_reach
+from dse.space.limits import Infeasibility, Limit
+from dse.space.mapping import BYTES_BY_FORMAT, POOL_PHASES
+from dse.space.memoize import memoize_by_identity
+from dse.space.model import Model
+from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.software import SOFTWARE, software_of
+from dse.space.workload import ServingLoad
+
+
+class PoolSide(NamedTuple):
+    """One pool as a design of its own chips.
+
+    Attributes:
+        design: its chip and mapping, with the serving settings of both pools.
+        layout: that serves it.
+        address: what the addresses of its leaves begin with in the whole design.
+    """
+
+    design: Design
+    layout: InstanceLayout
+    address: str
+
+
+class UnlikePoolsServing(InstanceLayout):
+    """A pool that prefills on chips of one kind, and a pool that decodes on chips of another."""
+
+    FIDELITIES = ("analytical",)
+    POWER_ONE_BY_ONE = True
+
+    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of each pool on its own chips, those of the prefill pool under its own addresses."""
+        return _limits_of_pools(design, lambda side: side.layout.limits(side.design, load))
+
+    def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """The limits of each pool that need no iteration times."""
+        return _limits_of_pools(design, lambda side: side.layout.untimed_limits(side.design, load))
+
+    def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
+        """Serving instance of the prefill pool, and of the decode pool."""
+        first, last = (side.layout.instances(side.design, load, fidelity) for side in pool_sides(design))
+        return (*first, *last)
+
+    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
+        """KV transfer over the link between the pools: time per request, and latency [s].
+
+        Chips of an instance send, and those of another receive, at the same time, each a part of the cache. A cache that is
+        kept in another format than it is sent in is read and written once more where it is converted.
+        """
+        pools, sides, holders = _pools(design), pool_sides(design), self.devices_per_cache(design, load)
+        sent = sent_cache(design, load.model)
+        rates = (pools.link.bandwidth * holders[0], receiving_bandwidth(pools.link) * holders[1])
+        room = fullest_request([sent.times(1 / rate) for rate in rates], load.longest)
+        for side, devices in zip(sides, holders, strict=True):
+            kept = _cache_in_format(load.model, side.design, side.design.mapping.precision.kv)
+            bandwidth = side.layout.peak_rates(side.design).memory
+            if side.design.mapping.precision.kv != sent_format(design) and bandwidth == bandwidth:  # not a number without any
+                room = _added(room, _added(kept, sent).times(1 / (bandwidth * devices)))
+        return room, pools.link.latency
+
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
+        """Chips of each pool that share a request's KV cache."""
+        return tuple(side.layout.devices_per_cache(side.design, load)[0] for side in pool_sides(design))
+
+    def device_count(self, design: Design) -> Any:
+        """Number of chips of both pools."""
+        return sum(side.layout.device_count(side.design) for side in pool_sides(design))
+
+    def die_and_system_area(self, design: Design) -> tuple[Any, Any]:
+        """Area of the larger die, and of all dies of both pools. [mm2]"""
+        areas = [side.layout.die_and_system_area(side.design) for side in pool_sides(design)]
+        return maximum(areas[0][0], areas[1][0]), areas[0][1] + areas[1][1]
+
+    def area_by_block(self, design: Design) -> dict[str, Any]:
+        """Area of one chip of each pool by block. [mm2]"""
+        return {
+            f"{phase}: {block}": value
+            for phase, side in zip(POOL_PHASES, pool_sides(design), strict=True)
+            for block, value in side.layout.area_by_block(side.design).items()
+        }
+
+    def peak_rates(self, design: Design) -> PeakRates:
+        """Mean peak rates of a chip of both pools."""
+        whole = self.system_peak_rates(design)
+        return PeakRates(whole.flops / self.device_count(design), whole.memory / self.device_count(design))
+
+    def system_peak_rates(self, design: Design) -> PeakRates:
+        """Peak rates of all chips of both pools together."""
+        rates = [side.layout.system_peak_rates(side.design) for side in pool_sides(design)]
+        return PeakRates(sum(rate.flops for rate in rates), sum(rate.memory for rate in rates))
+
+    def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
+        """Work of the iterations of both pools."""
+        works = [
+            side.layout.work_of_iterations(side.design, load, [iterations], fidelity)
+            for side, iterations in zip(pool_sides(design), done, strict=True)
+        ]
+        return ServedWork(
+            sum(work.flop for work in works),
+            sum(work.memory_bytes for work in works),
+            sum(work.hop_bytes for work in works),
+            lambda: sum(work.energy() for work in works),
+        )
+
+    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
+        """Work of KV transfers over the link between pools, and of bytes to hosts."""
+        sides = pool_sides(design)
+        nbytes = sent_cache(design, load.model).sum_bytes(transferred_prompts(load))
+        memory = sum(memory_energy_per_byte(side.design.chip) for side in sides)
+        moved = sides[-1].layout.transfer_work(sides[-1].design, load, hosted)
+        energy = nbytes * (memory + link_energy(_pools(design)))
+        return TransferWork(moved.memory_bytes + 2 * nbytes, moved.energy + energy)
+
+    def iteration_energies(
+        self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
+    ) -> list[tuple[Any, Any]]:
+        """Time and dynamic energy of each part of an iteration of a pool's instance. [s], [J]"""
+        side = pool_sides(design)[pool]
+        return side.layout.iteration_energies(side.design, load, 0, made_of, fidelity)
+
+    def iteration_rows(
+        self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
+    ) -> Sequence[BreakdownRow]:
+        """Breakdown rows of an iteration of a pool."""
+        side = pool_sides(design)[pool]
+        return side.layout.iteration_rows(side.design, load, 0, times, made_of, fidelity)
+
+    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
+        """Remedy text of the pool whose limit is violated."""
+        first, last = pool_sides(design)
+        if worst.limit == PREFILL_INSTANCES:
+            return f"{PREFILL_INSTANCES}=1 or more, on the chips of pools.prefill"
+        if not worst.limit.startswith(PREFILL_ADDRESS):
+            return last.layout.remedy_text(worst, last.design, loads)
+        own = replace(worst, limit=worst.limit.removeprefix(PREFILL_ADDRESS))
+        text = silicon.remedy_text(own.limit, first.design.chip) or first.layout.remedy_text(own, first.design, loads)
+        for root in ("mapping.", "chip."):
+            text = text.replace(root, f"{PREFILL_ADDRESS}{root}")
+        return text
+
+    def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
+        """Lower bounds of prompts by the prefill pool, and of decode by the other one."""
+        first, last = (side.layout.work_lower_bounds(side.design, load) for side in pool_sides(design))
+        return WorkLowerBounds(first.chips + last.chips, decode=last.decode, prompt=first.prompt)
+
+    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
+        """Local memory in use on the fullest core of either pool; None where neither has local memories. [B]"""
+        used = [side.layout.local_memory_used(side.design, load) for side in pool_sides(design)]
+        return max((value for value in used if value is not None), default=None)
+
+    def chips_by_kind(self, design: Design) -> tuple[tuple[Chip, Any], ...]:
+        """Chip of the decode pool and of the prefill pool, each with its number."""
+        first, last = pool_sides(design)
+        return tuple((side.design.chip, side.layout.device_count(side.design)) for side in (last, first))
+
+
+@memoize_by_identity
+def pool_sides(design: Design) -> tuple[PoolSide, PoolSide]:
+    """The prefill pool and the decode pool, each as a design of its own chips.
+
+    A pool has one plan, by which prompts that are computed again run too.
+
+    Raises:
+        DesignError: a pool on a layout whose pools share one chip.
+    """
+    pools, serving = _pools(design), design.mapping.serving
+    mappings = (
+        replace(pools.prefill.mapping, decode=pools.prefill.mapping.prefill, serving=replace(serving, pool=POOL_PHASES[0])),
+        replace(design.mapping, prefill=design.mapping.decode, serving=replace(serving, pool=POOL_PHASES[1])),
+    )
+    designs = (Design(pools.prefill.chip, mappings[0]), Design(design.chip, mappings[1]))
+    return (
+        PoolSide(designs[0], _layout_of(designs[0], PREFILL_ADDRESS), PREFILL_ADDRESS),
+        PoolSide(designs[1], _layout_of(designs[1], ""), ""),
+    )
+
+
+def _layout_of(design: Design, address: str) -> InstanceLayout:
+    software = software_of(design.mapping)
+    layout = load_layout(SERVING_LAYOUTS[software], ServingLayout)  # type: ignore[type-abstract]
+    if not isinstance(layout, InstanceLayout):
+        raise DesignError(
+            f"{address}mapping: {SOFTWARE[software].name} have pools of their own on one chip; choose another mapping"
+        )
+    return layout
+
+
+def _pools(design: Design) -> UnlikePools:
+    assert design.pools is not None
+    return design.pools
+
+
+def _limits_of_pools(design: Design, limits: Callable[[PoolSide], list[Limit]]) -> list[Limit]:
+    """Limits of both pools, of the prefill chip, and that some instance prefills."""
+    prefill_instances = Limit(PREFILL_INSTANCES, 1.0, design.mapping.serving.prefill_instances * 1.0, "1")
+    sides = pool_sides(design)
+    return [
+        prefill_instances,
+        *(limit for side in sides for limit in _limits_of_side(side, limits(side))),
+        # those of the decode chip are of every design
+        *_limits_of_side(sides[0], silicon.silicon_limits(sides[0].design.chip)),
+    ]
+
+
+def _limits_of_side(side: PoolSide, limits: Sequence[Limit]) -> list[Limit]:
+    return [limit._replace(address=f"{side.address}{limit.address}") for limit in limits]
+
+
+def sent_format(design: Design) -> str:
+    """Number format of KV caches on the link between the pools."""
+    return str(_pools(design).link.kv or design.mapping.precision.kv)
+
+
+def sent_cache(design: Design, model: Model) -> RequestMemory:
+    """KV cache of a request as it is sent, each value once. [B]"""
+    return _cache_in_format(model, design, sent_format(design))
+
+
+@memoize_by_identity
+def _cache_in_format(model: Model, design: Design, kv: str) -> RequestMemory:
+    """KV cache of a request in a format, and states in their own, over all layers and each value once. [B]"""
+    precision = design.mapping.precision
+    itemsize, conv = BYTES_BY_FORMAT[kv], BYTES_BY_FORMAT[precision.activations]
+    index = BYTES_BY_FORMAT[index_format(precision)]
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        total = 0.0
+        for memory in sequence_memory(model):
+            kept = value_at_reach(cached, memory.layer.reach) * memory.kv * itemsize
+            scored = value_at_reach(cached, memory.layer.indexed) * memory.scores * index if memory.scores else 0.0
+            states = sequences * (memory.state * STATE_BYTES + memory.conv * conv)
+            total += memory.layer.times * float(kept + scored + states)
+        return total
+
+    return request_memory(model, nbytes)
+
+
+def _added(first: RequestMemory, other: RequestMemory) -> RequestMemory:
+    """Memory of a request in two forms together; both keep the same positions."""
+    windows = tuple((most, nbytes + more) for (most, nbytes), (_, more) in zip(first.windows, other.windows, strict=True))
+    return RequestMemory(first.growing + other.growing, first.fixed + other.fixed, windows)
