@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -64,6 +64,12 @@ class UnlikePools:
 
     prefill: PrefillPool
     link: PoolLink
+
+
+def prefill_mapping(design: "Design") -> Mapping:
+    """Mapping of the prefill pool, with the serving settings of both pools."""
+    assert design.pools is not None
+    return replace(design.pools.prefill.mapping, serving=design.mapping.serving)
 
 
 def receiving_bandwidth(link: PoolLink) -> Any:

@@ -11,8 +11,11 @@ BATCH_LAYOUTS = {software: layout.layout for software, layout in MODEL_LAYOUTS.i
 SERVING_LAYOUTS = {software: layout.layout for software, layout in MODEL_LAYOUTS.items() if layout.serves}
 """Classes for serving loads by software."""
 
-UNLIKE_POOLS = "serving_instances.unlike_pools:UnlikePoolsServing"
-"""Class for a prefill pool and a decode pool on unlike chips, each of which has a layout of its own."""
+UNLIKE_POOLS = {
+    True: "serving_instances.unlike_pools:JointUnlikePoolsServing",
+    False: "serving_instances.unlike_pools:UnlikePoolsServing",
+}
+"""Classes for pools on unlike chips, each with a layout of its own; by whether both are of devices, and taken together."""
 
 Kind = TypeVar("Kind")
 

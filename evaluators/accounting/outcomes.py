@@ -103,11 +103,15 @@ _ONE_CHIP_LIMITS = {
     "mapping.serving.prefill_instances": "1",
 }
 
-SILICON_LIMITS = _ONE_CHIP_LIMITS | {
-    f"{PREFILL_ADDRESS}{address}": unit
-    for address, unit in _ONE_CHIP_LIMITS.items()
-    if address.startswith(("chip.", "mapping."))
-}
+SILICON_LIMITS = (
+    _ONE_CHIP_LIMITS
+    | {
+        f"{PREFILL_ADDRESS}{address}": unit
+        for address, unit in _ONE_CHIP_LIMITS.items()
+        if address.startswith(("chip.", "mapping."))
+    }
+    | {"pools.link.kv": "layout"}
+)
 """Limits that can be violated, with their units; those of a prefill pool on chips of another kind last."""
 
 

@@ -28,11 +28,11 @@ from dse.evaluators.serving.kv_memory import paged_memory
 from dse.evaluators.serving.run_statistics import ClassResult, TurnResult, class_and_turn_results
 from dse.evaluators.serving.scheduling_policy import pool_policies
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
-from dse.space.design import Design
+from dse.space.design import Design, prefill_mapping
 from dse.space.lazy_metrics import compute_all, select_metrics
 from dse.space.limits import Infeasibility, Limit, divides_limit
 from dse.space.requests import Requests
-from dse.space.software import software_of
+from dse.space.software import SERVED_DEVICES, software_of
 from dse.space.workload import ServingLoad, Workload, WorkloadCase
 
 MEAN_REQUESTS = 2000
@@ -118,14 +118,15 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
 def serving_layout(design: Design) -> ServingLayout:
     """Layout that serves by a design's mapping, or by those of its two pools on chips of other kinds."""
     if design.pools is not None:
-        return unlike_pools_layout()
+        layouts = {software_of(mapping) for mapping in (design.mapping, prefill_mapping(design))}
+        return unlike_pools_layout(layouts == {SERVED_DEVICES})
     return serving_layout_of_software(software_of(design.mapping))
 
 
 @cache
-def unlike_pools_layout() -> ServingLayout:
-    """Layout of a prefill pool and a decode pool on chips of unlike kinds."""
-    return load_layout(UNLIKE_POOLS, ServingLayout)  # type: ignore[type-abstract]
+def unlike_pools_layout(joint: bool) -> ServingLayout:
+    """Layout of a prefill pool and a decode pool on chips of unlike kinds, and whether it takes designs together."""
+    return load_layout(UNLIKE_POOLS[joint], ServingLayout)  # type: ignore[type-abstract]
 
 
 @cache

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
-from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance
+from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
 from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
@@ -19,6 +21,7 @@ from dse.evaluators.accounting.serving_instances.serving_layout import (
     ServingLayout,
     TransferWork,
 )
+from dse.evaluators.accounting.serving_instances.tensor_parallel import TensorParallelServing
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.tensor_formats import index_format
@@ -29,8 +32,10 @@ from dse.space.array_math import maximum
 from dse.space.chip import Chip
 from dse.space.design import PREFILL_ADDRESS, Design, UnlikePools, link_energy, receiving_bandwidth
 from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
 from dse.space.layers import value_at_reach
-from dse.space.limits import Infeasibility, Limit
+from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
+from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, POOL_PHASES
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
@@ -83,10 +88,10 @@ class UnlikePoolsServing(InstanceLayout):
         rates = (pools.link.bandwidth * holders[0], receiving_bandwidth(pools.link) * holders[1])
         room = fullest_request([sent.times(1 / rate) for rate in rates], load.longest)
         for side, devices in zip(sides, holders, strict=True):
-            kept = _cache_in_format(load.model, side.design, side.design.mapping.precision.kv)
-            bandwidth = side.layout.peak_rates(side.design).memory
-            if side.design.mapping.precision.kv != sent_format(design) and bandwidth == bandwidth:  # not a number without any
-                room = _added(room, _added(kept, sent).times(1 / (bandwidth * devices)))
+            if side.design.mapping.precision.kv != sent_format(design):
+                kept = _cache_in_format(load.model, side.design, side.design.mapping.precision.kv)
+                bandwidth = main_memory(side.design.chip).bandwidth * devices
+                room = _added(room, _added(kept, sent).times(1 / bandwidth))
         return room, pools.link.latency
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
@@ -185,6 +190,14 @@ class UnlikePoolsServing(InstanceLayout):
         return tuple((side.design.chip, side.layout.device_count(side.design)) for side in (last, first))
 
 
+class JointUnlikePoolsServing(UnlikePoolsServing):
+    """Two pools of unlike chips whose layouts both take designs together."""
+
+    MERGEABLE_LEAVES = TensorParallelServing.MERGEABLE_LEAVES
+    USAGE_IN_BATCH = True
+    POWER_ONE_BY_ONE = False
+
+
 @memoize_by_identity
 def pool_sides(design: Design) -> tuple[PoolSide, PoolSide]:
     """The prefill pool and the decode pool, each as a design of its own chips.
@@ -199,11 +212,25 @@ def pool_sides(design: Design) -> tuple[PoolSide, PoolSide]:
         replace(pools.prefill.mapping, decode=pools.prefill.mapping.prefill, serving=replace(serving, pool=POOL_PHASES[0])),
         replace(design.mapping, prefill=design.mapping.decode, serving=replace(serving, pool=POOL_PHASES[1])),
     )
-    designs = (Design(pools.prefill.chip, mappings[0]), Design(design.chip, mappings[1]))
+    designs = [
+        _with_arrays(Design(chip, mapping), design_count(design))
+        for chip, mapping in zip((pools.prefill.chip, design.chip), mappings, strict=True)
+    ]
     return (
         PoolSide(designs[0], _layout_of(designs[0], PREFILL_ADDRESS), PREFILL_ADDRESS),
         PoolSide(designs[1], _layout_of(designs[1], ""), ""),
     )
+
+
+def _with_arrays(side: Design, size: int) -> Design:
+    """A pool whose leaves are of as many designs as those of the whole design; unchanged where one design is asked."""
+    if not size or design_count(side):
+        return side
+    return replace_leaves(side, {BATCH: np.full(size, float(side.mapping.serving.max_batch_size))})
+
+
+BATCH = "mapping.serving.max_batch_size"
+"""A setting that layouts which take designs together may have differ."""
 
 
 def _layout_of(design: Design, address: str) -> InstanceLayout:
@@ -223,6 +250,7 @@ def _pools(design: Design) -> UnlikePools:
 
 def _limits_of_pools(design: Design, limits: Callable[[PoolSide], list[Limit]]) -> list[Limit]:
     """Limits of both pools, of the prefill chip, and that some instance prefills."""
+    _refuse_conversion(design)
     prefill_instances = Limit(PREFILL_INSTANCES, 1.0, design.mapping.serving.prefill_instances * 1.0, "1")
     sides = pool_sides(design)
     return [
@@ -231,6 +259,18 @@ def _limits_of_pools(design: Design, limits: Callable[[PoolSide], list[Limit]]) 
         # those of the decode chip are of every design
         *_limits_of_side(sides[0], silicon.silicon_limits(sides[0].design.chip)),
     ]
+
+
+def _refuse_conversion(design: Design) -> None:
+    """Refuse caches in another format than the link's on a chip without main memory, which has no room to convert them."""
+    for phase, side in zip(POOL_PHASES, pool_sides(design), strict=True):
+        own = side.design.mapping.precision.kv
+        if own != sent_format(design) and not has_main_memory(side.design.chip):
+            raise IncompatibleOptionsError(
+                f"pools.link.kv: the {phase} pool keeps KV caches in {own} and has no main memory in which others are converted; "
+                f"set pools.link.kv={own}, and the formats of both pools alike",
+                "kv",
+            )
 
 
 def _limits_of_side(side: PoolSide, limits: Sequence[Limit]) -> list[Limit]:
