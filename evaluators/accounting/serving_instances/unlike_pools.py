@@ -267,7 +267,7 @@ def _refuse_conversion(design: Design) -> None:
         own = side.design.mapping.precision.kv
         if own != sent_format(design) and not has_main_memory(side.design.chip):
             raise IncompatibleOptionsError(
-                f"pools.link.kv: the {phase} pool keeps KV caches in {own} and has no main memory in which others are converted; "
+                f"pools.link.kv: the {phase} pool keeps KV caches in {own} and has no main memory to convert others in; "
                 f"set pools.link.kv={own}, and the formats of both pools alike",
                 "kv",
             )
