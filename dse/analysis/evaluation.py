@@ -417,7 +417,6 @@ def evaluate_config(config: Mapping[str, Any]) -> Evaluation:
         evaluation,
         untied=_untied_leaves(question),
         devices=devices,
-        pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
         typed=own,
         not_taken=list_unread_settings("evaluate", config),
     )
@@ -481,6 +480,7 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
     return Evaluation(
         design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what,
         published=_published_text(design, workload, config["model"]), parts=parts, others=others,
+        pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
     )  # fmt: skip
 
 
