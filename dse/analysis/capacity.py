@@ -60,7 +60,7 @@ from dse.evaluators.workloads.serving import system_and_token_price
 from dse.execution.precompile import start_precompile
 from dse.huggingface.quantization import OPTIONAL
 from dse.space.compatibility import case_type_of as kind_of
-from dse.space.design import Design
+from dse.space.design import PREFILL_ADDRESS, Design, prefill_mapping
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
 from dse.space.knobs import Space
@@ -68,7 +68,7 @@ from dse.space.machines import POOL, POOLED, machine_of
 from dse.space.mapping import FormatPlan
 from dse.space.number_formats import FORMATS, FormatRates, formats_of_tensor
 from dse.space.safe_text import count_text
-from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
+from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, SOFTWARE, software_of
 from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
@@ -132,6 +132,12 @@ class ChipCapacity:
     extrapolated: str = ""
     stack_basis: StackBasis | None = None
     kernel_basis: str = ""
+
+    @property
+    def prefill_chip(self) -> str:
+        """Chip of a prefill pool that is of another kind; empty string where one kind does both."""
+        name = f"{PREFILL_ADDRESS}chip="
+        return next((word.removeprefix(name) for word in self.typed if word.startswith(name)), "")
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -478,6 +484,16 @@ def _cell_size(
     return devices, rate
 
 
+def _refuse_unsized_pools(base: Design) -> None:
+    """Refuse pools of unlike chips whose devices are not counted one by one."""
+    for address, mapping in (("", base.mapping), (PREFILL_ADDRESS, prefill_mapping(base))):
+        if software_of(mapping) != SERVED_DEVICES:
+            raise DesignError(
+                f"{address}mapping: dse capacity sizes pools of devices only, got {SOFTWARE[software_of(mapping)].name}; use "
+                "dse run with knobs mapping.serving.instances and mapping.serving.prefill_instances"
+            )
+
+
 def build_chip_query(
     chip: str, query: CapacityQuery, *, trust: bool, count: int = USUAL
 ) -> tuple[InstanceKinds, SloBounds, Space]:
@@ -532,6 +548,8 @@ def build_chip_query(
         raise DesignError(
             f"ffn: disaggregated needs a chip with several dies per node (h800_ep, h100_ep), got chip={chip}; remove it"
         )
+    if usual.base.pools is not None:
+        _refuse_unsized_pools(usual.base)
     knobs = _instance_space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
     usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))

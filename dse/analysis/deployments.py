@@ -24,11 +24,12 @@ from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.evaluators.serving.sustained_rate import PoolPaces, SustainedRate, pool_paces, sustained_rates_of_counts
 from dse.evaluators.workloads.serving import deployment_factory, make_pools
 from dse.space.array_math import Array
-from dse.space.design import Design
+from dse.space.design import PREFILL_ADDRESS, Design, prefill_mapping
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.limits import Infeasibility
+from dse.space.mapping import Mapping as ModelMapping
 from dse.space.requests import Requests
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import ServingLoad, Workload
@@ -509,6 +510,8 @@ def _deployment_plans(
     """Leaves of each deployment on so many devices at most, and whether phases are apart."""
     base = kinds.usual.base
     rows = [_leaves_of_knobs(knobs, values) for values in _knob_rows(knobs)]
+    if base.pools is not None:  # whose chips prefill by a plan of their own
+        rows = _distinct_settings({a: v for a, v in row.items() if not a.startswith(PHASE[0])} for row in rows)
     if kinds.ffn:
         rows = [row_with_ffn for row in rows for row_with_ffn in _with_ffns_apart(base, row)]
     if software_of(base.mapping) == SERVED_PIPELINES:
@@ -519,7 +522,7 @@ def _deployment_plans(
     for leaves in rows:
         each = [_instance_devices(base, leaves, phase) for phase in PHASE]
         many = count or devices // each[0]
-        if not prefills and each[0] == each[1] and 0 < many * each[0] <= devices:
+        if not prefills and base.pools is None and each[0] == each[1] and 0 < many * each[0] <= devices:
             yield {**leaves, INSTANCES: many, **_die_rows(base, (many * each[0],))}, False
     if not apart or kinds.counts.get(PREFILL) == 0:
         return
@@ -581,11 +584,20 @@ def _leaves_of_knobs(knobs: Space, values: Mapping[str, Value]) -> dict[str, Any
 
 def _instance_devices(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
     """Devices of an instance, of a phase."""
-    software = software_of(base.mapping)
-    given_leaves = {name: int(leaves.get(phase + name, leaf_at(base, phase + name))) for name in _split_fields(software)}
+    mapping, prefix = _pool_plan(base, phase)
+    given_leaves = {
+        name: int(leaves.get(prefix + name, leaf_at(base, prefix + name))) for name in _split_fields(software_of(mapping))
+    }
     attention = _attention_dies(base, leaves, phase)
     group = attention + given_leaves["ep"] if attention else max(given_leaves.get("tp", 1), given_leaves.get("ep", 1))
     return group * given_leaves.get("pp", 1)
+
+
+def _pool_plan(base: Design, phase: str) -> tuple[ModelMapping, str]:
+    """Mapping of the pool that does a phase, and the address of its plan."""
+    if base.pools is not None and phase == PHASE[0]:
+        return prefill_mapping(base), f"{PREFILL_ADDRESS}{phase}"
+    return base.mapping, phase
 
 
 def _attention_dies(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
@@ -635,7 +647,8 @@ def _die_rows(base: Design, sizes: Sequence[int]) -> dict[str, int]:
 
 def _instance_text(design: Design, phase: str) -> str:
     """Of an instance, in words."""
-    leaves = {name: int(leaf_at(design, phase + name)) for name in _split_fields(software_of(design.mapping))}
+    mapping, prefix = _pool_plan(design, phase)
+    leaves = {name: int(leaf_at(design, prefix + name)) for name in _split_fields(software_of(mapping))}
     texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
     if attention := _attention_dies(design, {}, phase):
         texts.append(f"{attention} separate attention dies")

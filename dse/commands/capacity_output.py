@@ -227,8 +227,8 @@ def _answer_text(side: ChipCapacity) -> str:
         basis += f"rate {escape(band)}\n"
     basis += f"served by {escape(f'{engine.name} {engine.version}')}\n" if engine is not None else ""
     return (
-        f"[bold]{escape(side.load.model.name)} on {side.devices} x "
-        f"{escape(side.chip)}[/]{escape(published)}, {_best_max_rate(side).count:,} requests"
+        f"[bold]{escape(side.load.model.name)} on {_devices_text(side)}[/]"
+        f"{escape(published)}, {_best_max_rate(side).count:,} requests"
         f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
@@ -238,6 +238,11 @@ def _answer_text(side: ChipCapacity) -> str:
         f"as     {escape(' '.join([*side.variant, *best.candidate.words, *side.words, _rate_override(best.rate, side)]))}"
         f"{_left_out(best, side)}{_each_class(best, side)}{_notes_text(side)}"
     )
+
+
+def _devices_text(side: ChipCapacity) -> str:
+    """Devices that there are, and of which kind; of two kinds that of the prefill pool too."""
+    return f"{side.devices} x {side.chip}" + (f" that decode and {side.prefill_chip} that prefill" if side.prefill_chip else "")
 
 
 def _level_text(side: ChipCapacity) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dse.analysis.capacity import find_capacity
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.accounting.serving_instances.unlike_pools import pool_sides, sent_cache
@@ -213,3 +214,19 @@ def test_a_conversion_takes_time_and_needs_memory() -> None:
     words = (*APART, "chip=wse3", "pools.prefill.chip=h100", "pools.prefill.mapping.both.tp=1", *LINK, "+pools.link.kv=fp8")
     question = asked(*words)
     assert "set pools.link.kv=fp16" in str(explain_infeasibility(question.base, question.workload))
+
+
+def test_capacity_counts_devices_of_both_kinds() -> None:
+    words = (
+        *("chip=h100", "model=llama3_8b", "devices=3", "workload.ttft=1 s", "workload.tpot=30 ms", "workload.requests=400"),
+        *("pools.prefill.chip=b200", *LINK, "space=empty", "+space.mapping.both.tp=choice(1, 2)"),
+    )
+    (side,) = find_capacity(words)
+    assert side.best is not None
+    assert side.prefill_chip == "b200"
+    design = side.best.candidate.design
+    counts = design.mapping.serving.prefill_instances, design.mapping.serving.instances
+    assert counts[0] >= 1
+    assert counts[0] + counts[1] * design.mapping.decode.tp == side.best.candidate.devices <= 3
+    with pytest.raises(DesignError, match="sizes pools of devices only"):
+        find_capacity(("chip=wse3", *words[1:]))
