@@ -99,6 +99,7 @@ SILICON_LIMITS = {
     "workload.ttft": "s",
     "workload.tpot": "s",
     "workload.slo_percentile": "1",
+    "chip.chain.chips": "1",
 }
 """Limits that can be violated, with their units."""
 
