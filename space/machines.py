@@ -61,6 +61,9 @@ NODE_HINT = (
 )
 """What makes one die with a cache many."""
 
+CHAIN_LENGTH = "chip.chain.chips"
+"""Address of the number of chips that share the layers of a model."""
+
 CHAIN_PART = "+part@chip=wafers_ethernet"
 """What makes one wafer several that share the layers of a model."""
 

@@ -10,11 +10,8 @@ from dse.space.array_math import Array
 from dse.space.chip import Chip, ChipChain
 from dse.space.design import Design
 from dse.space.limits import Limit
-from dse.space.machines import CHAIN_PART
+from dse.space.machines import CHAIN_LENGTH, CHAIN_PART
 from dse.space.mapping import MeshProductPlan, RegionPlan
-
-CHAIN_LENGTH = "chip.chain.chips"
-"""Address of the number of chips that share the layers of a model."""
 
 MAX_SCALE = 16
 """Scale up to which the side of a chip is tried, if no mesh of the chip's own size fits."""
@@ -79,9 +76,11 @@ def shortest_chain_text(limits: Callable[[dict[str, Any]], list[Limit]], design:
     squares = {f"mapping.{phase}.rows": side for phase in plans}
     squares |= {f"mapping.{phase}.cols": 0 for phase, plan in plans.items() if np.any(plan.cols)}
     for changes in ({}, squares):
-        chips = _first_fitting(
-            np.arange(2.0, layers + 1), lambda chips, changes=changes: limits({CHAIN_LENGTH: chips, **changes})
-        )
+
+        def of_chain(chips: Array, changes: dict[str, Any] = changes) -> list[Limit]:
+            return limits({CHAIN_LENGTH: chips, **changes})
+
+        chips = _first_fitting(np.arange(2.0, layers + 1), of_chain)
         if chips:
             part = (CHAIN_PART,) if chip.chain is None else ()
             words = (*part, *(f"{address}={value}" for address, value in {CHAIN_LENGTH: chips, **changes}.items()))

@@ -31,7 +31,7 @@ from dse.evaluators.accounting.memory_contents import (
     memory_limits,
 )
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
-from dse.evaluators.accounting.region_remedies import CHAIN_LENGTH, shortest_chain_text, smallest_mesh_text, with_chain
+from dse.evaluators.accounting.region_remedies import shortest_chain_text, smallest_mesh_text, with_chain
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
@@ -70,6 +70,7 @@ from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach, value_at_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.machines import CHAIN_LENGTH
 from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, Mapping, RegionPlan
 from dse.space.model import Model
@@ -327,7 +328,7 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
 
 def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for each phase that violates the limit."""
-    if worst.limit == "chip.chain.chips":
+    if worst.limit == CHAIN_LENGTH:
         return (
             f"wafers with main memory at an edge (chip.{main_memory(design.chip).part}) do not share a model: "
             "chip.chain.chips=1, or remove that memory"
@@ -541,7 +542,7 @@ def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list
         least = where(resident_layers == 0, layers, minimum(layers, resident_layers))
         limits = [Limit("mapping.simulated_layers", maximum(layers, resident_layers), least, "1")]
     if chip.chain is not None and has_main_memory(chip):  # whose share of each wafer nothing divides
-        limits.append(Limit("chip.chain.chips", chip.chain.chips * 1.0, 1.0, "1"))
+        limits.append(Limit(CHAIN_LENGTH, chip.chain.chips * 1.0, 1.0, "1"))
     places = _phase_regions(design, job.model)
     for name, plan in phase_plans(mapping):
         if only and name != only:

@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dse
+from dse.analysis.deployments import _device_count, _instance_text
 from dse.evaluators import evaluate, explain
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.phase import mesh_work
@@ -270,3 +271,15 @@ def test_requests_of_separate_pools_go_by_the_hosts_of_all_wafers() -> None:
     assert serving.transfer_work(three, load, 0.0).memory_bytes == pytest.approx(
         serving.transfer_work(one, load, 0.0).memory_bytes
     )
+
+
+def test_deployments_count_all_wafers_of_an_instance() -> None:
+    words = (*SERVING, PART, "chip.chain.chips=5", "mapping.serving.instances=2", "mapping.serving.prefill_instances=1")
+    design = load_of(*words)[0]
+    assert _device_count(design) == service.RegionServing().device_count(design) == 15
+    assert _instance_text(design, "mapping.decode.") == " of 5 chips"
+
+
+def test_a_chain_that_a_chip_lacks_is_said_by_its_part() -> None:
+    with pytest.raises(DesignError, match=r"no field 'chip\.chain\.chips'; a part has it: \+part@chip=wafers_ethernet"):
+        dse.evaluate(*MODEL, "chip.chain.chips=3")
