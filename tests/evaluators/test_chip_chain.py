@@ -150,6 +150,15 @@ def test_energy_of_links_adds_up_and_chips_count_in_area_power_and_price(drawn: 
 
 
 @settings(max_examples=10, deadline=None)
+@given(st.floats(150e9, 1e13), st.floats(1.01, 10))
+def test_a_wider_link_takes_area_power_and_money(bandwidth: float, more: float) -> None:
+    design, workload = shaped((360, 360, 0))
+    narrow, wide = (columns(chained(design, 4.0, rate), workload) for rate in (bandwidth, bandwidth * more))
+    for name in ("system_mm2", "tdp", "system_price"):
+        assert wide[name] > narrow[name]
+
+
+@settings(max_examples=10, deadline=None)
 @given(sides, st.lists(st.integers(1, 50), min_size=2, max_size=6, unique=True))
 def test_many_chains_are_judged_as_each_by_itself(drawn: tuple[int, int, int], chips: list[int]) -> None:
     design, workload = shaped(drawn)
