@@ -273,6 +273,18 @@ class ScaleOutNetwork:
     exchange_start: Number = quantity_field("s", "start of an exchange over the scale-out network", former="start")
 
 
+@record_class
+class ChipChain:
+    """Chips that share the layers of a model, in order, with a link from each to the next."""
+
+    chips: Number = integer_field("chips in the chain, each with its share of the layers")
+    bandwidth: Number = quantity_field("B/s", "bandwidth of the link from one chip to the next, one direction", positive=True)
+    payload_share: Number = quantity_field(
+        "1", "share of the bandwidth that is payload, without headers of the protocol", positive=True, high=1.0
+    )
+    latency: Number = quantity_field("s", "latency of the link from chip to chip, with its protocol")
+
+
 def node_grid(cols: Any, size: Any) -> tuple[Any, Any]:
     """Rows and columns of dies of one node: whole rows of the grid, or part of one row.
 
@@ -316,6 +328,7 @@ class Chip:
     dies: Any = part_field("dies of one package, wafer or cluster", DieGrid)
     d2d: Any = part_field("links from die to die", DieLinks)
     nodes: Any = part_field("nodes of dies, with a scale-out network between them", ScaleOutNetwork, former="boxes")
+    chain: Any = part_field("chips in a chain that share the layers of a model", ChipChain)
     published: Any = part_field("facts of the chip's data sheet", PublishedFacts)
 
 

@@ -20,6 +20,8 @@ CONSTANTS: dict[str, str] = {
     "nodes.latency": SILICON,
     "nodes.exchange_start": SOFTWARE,
     "network.nodes.latency": SILICON,
+    "chain.latency": SILICON,
+    "chain.payload_share": SOFTWARE,
     "noc.hop_cycles": SILICON,
     "noc.ramp_cycles": SILICON,
     "noc.routing_paths": SILICON,

@@ -43,7 +43,7 @@ MACHINES: dict[str, Parts] = {
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
-        ("faults", "hbm", "dram", "published"),
+        ("faults", "hbm", "dram", "chain", "published"),
     ),
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
     DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "nodes", "published")),
@@ -60,6 +60,12 @@ NODE_HINT = (
     "node_nvlink5, node_infinity) mapping=expert_parallel"
 )
 """What makes one die with a cache many."""
+
+CHAIN_LENGTH = "chip.chain.chips"
+"""Address of the number of chips that share the layers of a model."""
+
+CHAIN_PART = "+part@chip=wafers_ethernet"
+"""What makes one wafer several that share the layers of a model."""
 
 STAND_INS = {kind.part: kind.stands_for for kind in MEMORY_KINDS.values() if kind.stands_for}
 """Parts of a chip that are in place of others, with these and their kinds."""

@@ -29,6 +29,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.limits import Infeasibility
+from dse.space.machines import CHAIN_LENGTH
 from dse.space.mapping import Mapping as ModelMapping
 from dse.space.requests import Requests
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
@@ -590,7 +591,12 @@ def _instance_devices(base: Design, leaves: Mapping[str, Any], phase: str) -> in
     }
     attention = _attention_dies(base, leaves, phase)
     group = attention + given_leaves["ep"] if attention else max(given_leaves.get("tp", 1), given_leaves.get("ep", 1))
-    return group * given_leaves.get("pp", 1)
+    return group * given_leaves.get("pp", 1) * _chain_chips(base, leaves)
+
+
+def _chain_chips(base: Design, leaves: Mapping[str, Any]) -> int:
+    """Chips that share the layers of a model beside any parallelism; 1 without a chain."""
+    return 1 if base.chip.chain is None else int(leaves.get(CHAIN_LENGTH, base.chip.chain.chips))
 
 
 def _pool_plan(base: Design, phase: str) -> tuple[ModelMapping, str]:
@@ -650,6 +656,8 @@ def _instance_text(design: Design, phase: str) -> str:
     mapping, prefix = _pool_plan(design, phase)
     leaves = {name: int(leaf_at(design, prefix + name)) for name in _split_fields(software_of(mapping))}
     texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
+    if design.chip.chain is not None:
+        texts.append(f"{_chain_chips(design, {})} chips")
     if attention := _attention_dies(design, {}, phase):
         texts.append(f"{attention} separate attention dies")
     return f" of {' x '.join(texts)}" if texts else ""

@@ -25,6 +25,7 @@ from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, 
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.regions import chain_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
 from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle, padding_text, plans_of
@@ -230,6 +231,7 @@ class Evaluation:
             *self._reuse_facts(),
             *self._skipped_row_facts(),
             *self._resident_layer_facts(),
+            *self._chain_facts(),
             *self._padding_facts(),
             *format_notes(
                 [case for case in self.workload.cases if isinstance(case, ServingLoad)][: len(self.load_notes)], self.load_notes
@@ -334,6 +336,15 @@ class Evaluation:
             if text
             else []
         )
+
+    def _chain_facts(self) -> list[tuple[str, str]]:
+        """How chips of a chain share the layers of each model, and how many have none."""
+        chain = self.design.chip.chain
+        models = {case.model: None for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad)}
+        if chain is None or not models:
+            return []
+        link = f"{format_quantity(chain.bandwidth, 'B/s')} and {format_quantity(chain.latency, 's')} from chip to chip"
+        return [("chain", "; ".join((*(chain_text(self.design, model) for model in models), link)))]
 
     def _padding_facts(self) -> list[tuple[str, str]]:
         """Heads and columns that devices pad since these do not divide them, and which engines refuse to start."""

@@ -80,6 +80,16 @@ def find_causing_part(error: str, choices: Mapping[str, object]) -> str:
     return ""
 
 
+def parts_with_address(address: str) -> list[str]:
+    """Names of the shipped parts of a whole chip that set an address below ``chip``.
+
+    >>> parts_with_address("chain.chips"), parts_with_address("clock")
+    (['wafers_ethernet'], [])
+    """
+    names = sorted(path.stem for path in (SHIPPED_CONF / "part").glob("*.yaml"))
+    return [name for name in names if _says_address("part", name, address)]
+
+
 @lru_cache(maxsize=256)
 def _says_address(group: str, preset: str, address: str) -> bool:
     """Whether the file of a preset, or one that it starts from, sets an address."""

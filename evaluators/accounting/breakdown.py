@@ -258,10 +258,10 @@ def overhead_rows(phase: str, weights: Any, overheads: OverheadTimes) -> list[Br
     ]
 
 
-def stage_transfer_rows(phase: str, weights: Any, seconds: Any) -> list[BreakdownRow]:
-    """Breakdown row of transfers between pipeline stages; empty list if they take no time."""
+def stage_transfer_rows(phase: str, weights: Any, seconds: Any, segment: str = "stages") -> list[BreakdownRow]:
+    """Breakdown row of transfers between pipeline stages, or chips; empty if they take no time."""
     value = float(np.sum(weights * seconds))
-    return [BreakdownRow(phase, "stages", "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
+    return [BreakdownRow(phase, segment, "transfer", "", 0.0, 0.0, 0.0, "network", value, {"network": value})] if value else []
 
 
 def _block_rows(

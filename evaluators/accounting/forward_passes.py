@@ -10,6 +10,7 @@ from dse.evaluators.graph.transformer import END_SEGMENTS
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement, StageTransferTime
 from dse.evaluators.layouts.regions import Region, layer_scale
 from dse.evaluators.layouts.residency import CoreResidency
+from dse.evaluators.machine.chip_chain import NO_CROSSING, ChainCrossing
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.program.activity import Activity
 from dse.space.array_math import ceil_div, maximum, minimum, where
@@ -194,9 +195,10 @@ class RegionPass(NamedTuple):
     Attributes:
         timed: blocks of a layer of each kind, of the way between regions and of the head.
         seconds: through all regions.
-        stage: of the slowest region.
+        stage: of the slowest region, or of the link between chips where that is slower.
         activity: of all cores.
         away: share of weights that is read from main memory; None without main memory.
+        between: time of all links between chips. [s]
     """
 
     timed: tuple[TimedBlock, ...]
@@ -204,11 +206,12 @@ class RegionPass(NamedTuple):
     stage: Any
     activity: Activity
     away: Any = None
+    between: Any = 0.0
 
 
 def pass_through_regions(
     blocks: Sequence[CallBlock], model: Model, place: Region, resident_layers: Any, machine: HardwareModel, reader: CostModel,
-    stream: Callable[[Any], EdgeStream] | None = None, turns: Any = 1.0,
+    stream: Callable[[Any], EdgeStream] | None = None, turns: Any = 1.0, crossing: ChainCrossing = NO_CROSSING,
 ) -> RegionPass:  # fmt: skip
     """Forward pass through all layers, from one layer of each kind, transfers between regions and head.
 
@@ -217,19 +220,27 @@ def pass_through_regions(
         machine, reader: machine and cost model.
         stream: main-memory stream for a number of regions working at a time; None without main memory.
         turns: consecutive forward passes. As many regions work at a time, or fewer where they wait for the slowest region.
+        crossing: of chips of a chain.
     """
     if stream is None:
-        return _through_regions(tuple(block_timeline(blocks, machine, reader)), model, place, resident_layers, None)
+        timed = tuple(block_timeline(blocks, machine, reader))
+        return _through_regions(timed, model, place, resident_layers, None, crossing)
     priced, at_work = tuple(block_timeline(chain_layer_blocks(blocks), machine, reader)), turns
     for _ in range(MAX_ITERATIONS):
         shared = stream(at_work)
-        staged_pass = _through_regions(timeline_with_stream(priced, shared), model, place, resident_layers, shared)
+        timed = timeline_with_stream(priced, shared)
+        staged_pass = _through_regions(timed, model, place, resident_layers, shared, crossing)
         at_work = minimum(turns, staged_pass.seconds / staged_pass.stage)
     return staged_pass
 
 
 def _through_regions(
-    parts: tuple[TimedBlock, ...], model: Model, place: Region, resident_layers: Any, stream: EdgeStream | None
+    parts: tuple[TimedBlock, ...],
+    model: Model,
+    place: Region,
+    resident_layers: Any,
+    stream: EdgeStream | None,
+    crossing: ChainCrossing,
 ) -> RegionPass:
     (way,) = (part.seconds for part in parts if part.block.name == "region")
     activity = Activity()
@@ -240,9 +251,16 @@ def _through_regions(
             activity = activity + cost.activity * (part.block.times * call.kernel.times * call.kernel.copies)
     if stream is not None:
         activity = activity + stream.activity(parts)
-    total = sum((part.seconds * part.block.times for part in parts), 0.0)
+    scale = layer_scale(model, resident_layers)
+    if crossing is not NO_CROSSING:
+        activity = activity + crossing.activity * scale
+    between = scale * crossing.total_seconds
+    total = sum((part.seconds * part.block.times for part in parts), 0.0) + between
     layer = sum(part.seconds * part.block.times for part in parts if part.block.name not in ("region", "head")) / model.layers
     full = place.layers * layer + way
-    rest = maximum(total - (place.count - 1) * layer_scale(model, resident_layers) * full, 0.0)
-    stage = where(place.count > 1, maximum(full, minimum(rest, total)), total)
-    return RegionPass(parts, total, stage, activity, None if stream is None else stream.away)
+    # before the last region: full chips and their links, then other regions of the last chip
+    chip = place.chip_layers * layer + place.count * way
+    before = (place.last_count - 1) * scale * full + (place.chips - 1) * scale * chip + between
+    rest = maximum(total - before, 0.0)
+    stage = where(place.total > 1, maximum(maximum(full, minimum(rest, total)), crossing.interval), total)
+    return RegionPass(parts, total, stage, activity, None if stream is None else stream.away, between)

@@ -101,6 +101,7 @@ _ONE_CHIP_LIMITS = {
     "workload.tpot": "s",
     "workload.slo_percentile": "1",
     "mapping.serving.prefill_instances": "1",
+    "chip.chain.chips": "1",
 }
 
 SILICON_LIMITS = (

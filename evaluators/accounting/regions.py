@@ -1,16 +1,19 @@
 """Models on a wafer mesh: regions, core memory, phases, limits and energy.
 
 Both phases run on regions of the mesh, each with its share of the layers. Requests of a batch follow one another
-through the regions: with one request one region works at a time, with as many requests as regions all work.
+through the regions: with one request one region works at a time, with as many requests as regions all work. Several wafers in
+a chain have the layers in order, the same ones in both phases: KV caches stay on their wafer, and all wafers change layout at
+the same time.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause
+from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, stage_transfer_rows
 from dse.evaluators.accounting.decode_segments import (
     BatchArrays,
     reduce_per_case,
@@ -28,6 +31,7 @@ from dse.evaluators.accounting.memory_contents import (
     memory_limits,
 )
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
+from dse.evaluators.accounting.region_remedies import shortest_chain_text, smallest_mesh_text, with_chain
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
@@ -53,20 +57,22 @@ from dse.evaluators.layouts.region_memory import (
 )
 from dse.evaluators.layouts.regions import Region, make_region, region_blocks
 from dse.evaluators.layouts.tensor_formats import index_format, refuse_unsupported_formats
+from dse.evaluators.machine.chip_chain import chain_crossing
 from dse.evaluators.machine.edge_memory import edge_memory
 from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
 from dse.evaluators.machine.simulated_channels import reached_share
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, ceil_div, maximum, minimum, where
+from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach, value_at_reach
 from dse.space.limits import Infeasibility, Limit
+from dse.space.machines import CHAIN_LENGTH
 from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping, MeshProductPlan, RegionPlan
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, RegionPlan
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 
@@ -99,7 +105,10 @@ class RegionLayout(Layout):
             if is_left_open(getattr(mapping, name)):
                 blocks = add_candidates(blocks, region_candidates(design.chip, getattr(mapping, name), place.mesh))
             stream = _weight_stream(design, job, name, place, fidelity)
-            return pass_through_regions(blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns)
+            crossing = chain_crossing(design.chip, at.tokens * (job.model.hidden * VALUE), place.chips - 1)
+            return pass_through_regions(
+                blocks, job.model, place, mapping.simulated_layers, machine, reader, stream, turns, crossing
+            )
 
         def phase(
             name: str, region_pass: RegionPass, runs: Any, schedule: IterationSchedule, useful_share: Any = 1.0
@@ -124,13 +133,14 @@ class RegionLayout(Layout):
                 timed=timed,
                 away=aways,
                 runs=runs,
+                between=None if design.chip.chain is None else region_pass.between,
                 useful_share=useful_share,
             )
 
         requests = _by_entry(job, "prefill", reduce_per_case(np.add, job.copies, job.prompt_starts))
         pairs = per_reach(job.model, lambda reach: reach.remaining_positions(job.past, job.prompts))
         past = per_reach(job.model, lambda reach: reach.seen_positions(job.past))
-        at_work = minimum(requests, places["prefill"].count)
+        at_work = minimum(requests, places["prefill"].total)
         blocks = price_pass("prefill", StepCounts("prefill", job.prompts, 1.0, pairs, past), at_work)
         prompts = IterationSchedule(job.copies, starts=job.prompt_starts, is_ring=False)
         first = phase("prefill", blocks, job.copies, prompts)
@@ -145,7 +155,7 @@ class RegionLayout(Layout):
             turns, _, region_pass = price_decode(most, cost_model("analytical"))
             return phase_seconds(region_pass.seconds, region_pass.stage, IterationSchedule(turns))
 
-        most = places["decode"].count
+        most = places["decode"].total
         if has_main_memory(design.chip):  # weights come once for each micro-batch
             most = fastest_micro_batch_count(most, step_seconds)
         turns, together, blocks = price_decode(most, reader)
@@ -181,8 +191,17 @@ class RegionLayout(Layout):
         capacity = find_kv_method(mapping.kv_placement).token_capacity(place.mesh.rows, minimum(room[0], room[-1]))
         return metrics | {"kv_capacity": capacity}
 
+    def die_count(self, design: Design) -> Any:
+        """Number of wafers: all of a chain, also those without layers."""
+        return chip_count(design.chip)
+
     def submesh_obstacle(self, design: Design) -> str:
         """Why no submesh can represent this design, and the setting to change; empty string if one can."""
+        if np.any(chip_count(design.chip) > 1):
+            return (
+                "chip.chain.chips, whose links carry whole vectors, of which a submesh has a part; set "
+                "chip.chain.chips=1, or simulate the whole mesh, fidelity=events"
+            )
         if not has_main_memory(design.chip):
             return ""
         return (
@@ -212,6 +231,19 @@ def wafer_peak_rates(chip: Chip, memory: Any = np.nan) -> PeakRates:
 def phase_memory(design: Design, job: BatchArrays, phase: str) -> tuple[CoreMemory, CoreMemory]:
     """Memory of a core in a phase: in a full region, and in the last one."""
     return _held_memory(design, job, phase, _phase_regions(design, job.model)[phase])
+
+
+def chip_count(chip: Chip) -> Any:
+    """Chips that share the layers of a model; 1 without a chain."""
+    return 1.0 if chip.chain is None else chip.chain.chips * 1.0
+
+
+def chain_text(design: Design, model: Model) -> str:
+    """How the chips of one design's chain share the layers of a model, and how many have none, as text."""
+    place = _phase_regions(design, model)["decode"]
+    chips, used = int(chip_count(design.chip)), int(place.chips)
+    text = f"{chips} chips, {int(place.chip_layers)} of {int(place.all_layers)} layers of {model.name} each at most"
+    return text + (f", {chips - used} idle: they count in area, power and price" if chips > used else "")
 
 
 def _by_entry(job: BatchArrays, phase: str, values: Any) -> Any:
@@ -278,7 +310,7 @@ def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
             excess = None if parse_fidelity(fidelity)[1] else _excess_flop(call, cost.activity, times, phase.useful_share)
             row = BreakdownRow(phase.name, call.part, call.name, shape, flop, nbytes, early, bound, total, parts, sent, excess)
             rows.append(row)
-    return rows
+    return rows if phase.between is None else rows + stage_transfer_rows(phase.name, phase.runs, phase.between, "chips")
 
 
 def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any) -> dict[str, float]:
@@ -296,6 +328,11 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
 
 def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
     """Remedy text for each phase that violates the limit."""
+    if worst.limit == CHAIN_LENGTH:
+        return (
+            f"wafers with main memory at an edge (chip.{main_memory(design.chip).part}) do not share a model: "
+            "chip.chain.chips=1, or remove that memory"
+        )
     if worst.limit in CAPACITY_LIMITS:
         return f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model"
     if worst.limit == "mapping.simulated_layers":
@@ -304,62 +341,19 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
         return whole if has_main_memory(_chip_of(design)) else few
     texts = []
+
+    def limits(changes: dict[str, Any], phase: str = "") -> list[Limit]:
+        trial = replace_leaves(design if CHAIN_LENGTH not in changes else with_chain(design), changes)
+        return [limit for job in arrays for limit in all_limits(trial, job, only=phase)]
+
     for phase, plan in phase_plans(_mapping_of(design)):
-
-        def limits(changes: dict[str, Any], phase: str = phase) -> list[Limit]:
-            trial = replace_leaves(design, changes)
-            return [limit for job in arrays for limit in all_limits(trial, job, only=phase)]
-
-        if all(np.all(limit.need <= limit.have) for limit in limits({})):
+        of_phase = partial(limits, phase=phase)
+        if all(np.all(limit.need <= limit.have) for limit in of_phase({})):
             continue
-        texts.append(smallest_mesh_text(phase, limits, f"mapping.{phase}", plan, _chip_of(design)))
-    return ", ".join(texts)
-
-
-MAX_SCALE = 16
-"""Scale up to which the side of a chip is tried, if no mesh of the chip's own size fits."""
-
-MAX_KTREE_K = 64
-"""Phases of a K-tree that are tried from; with 2 cores a group, enough for any mesh."""
-
-
-def smallest_mesh_text(
-    what: str, limits: Callable[[dict[str, Any]], list[Limit]], where: str, plan: RegionPlan | MeshProductPlan, chip: Chip
-) -> str:
-    """Smallest square mesh on which the limits hold, as text; else a shallower K-tree or a larger chip.
-
-    Args:
-        what: subject of the text.
-        limits: of a design with leaves changed, by address, to arrays.
-        where: the address of the plan.
-        plan: as it is.
-        chip: as it is.
-    """
-    rows, cols, depth = f"{where}.rows", f"{where}.cols", f"{where}.ktree_k"
-    most = int(min(chip.mesh.rows, chip.mesh.cols))
-    side = _first_fitting(np.arange(1.0, most + 1), lambda sides: limits({rows: sides, cols: 0}))
-    if side:
-        return f"{what} fits on {side} x {side} cores"
-    if plan.gemv == "ktree":
-        phases = _first_fitting(
-            np.arange(min(float(plan.ktree_k), MAX_KTREE_K), 0.0, -1.0), lambda phases: limits({depth: phases})
-        )
-        if phases:
-            return f"{what} fits with {depth}={phases}"
-    larger = np.arange(most + 10.0, MAX_SCALE * most, 10.0)
-    side = _first_fitting(
-        larger, lambda sides: limits({rows: sides, cols: 0, "chip.mesh.rows": sides, "chip.mesh.cols": sides})
-    )
-    return f"no square mesh of this chip fits {what}" + (f", {side} x {side} cores would" if side else "")
-
-
-def _first_fitting(values: Array, limits: Callable[[Array], list[Limit]]) -> int:
-    """First of some values for which all limits hold; 0 if there is none."""
-    fits = np.ones(len(values), dtype=bool)
-    for limit in limits(values):
-        holds = np.asarray(limit.need <= limit.have)
-        fits &= holds.all(axis=0) if holds.ndim == 2 else holds
-    return int(values[fits][0]) if fits.any() else 0
+        texts.append(smallest_mesh_text(phase, of_phase, f"mapping.{phase}", plan, _chip_of(design)))
+    if worst.limit == "chip.core.sram" and not has_main_memory(design.chip):
+        texts.append(shortest_chain_text(limits, design, max(job.model.layers for job in arrays)))
+    return ", ".join(filter(None, texts))
 
 
 def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:
@@ -393,7 +387,10 @@ def layout_transition(design: Design, job: BatchArrays, fidelity: str) -> PhaseC
 
 
 def _reshuffle_cost(design: Design, job: BatchArrays, machine: HardwareModel, fidelity: str) -> KernelCost:
-    """Change from one phase's layout to the other's, if they differ and decode follows; none on a submesh."""
+    """Change from one phase's layout to the other's, if they differ and decode follows; none on a submesh.
+
+    Chips of a chain change at the same time, each what it has of the layers; weights of the head count as a share of these.
+    """
     if parse_fidelity(fidelity)[1]:
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip_of(design), _mapping_of(design), _phase_regions(design, job.model)
@@ -414,11 +411,13 @@ def _reshuffle_cost(design: Design, job: BatchArrays, machine: HardwareModel, fi
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0) * where(job.decode_steps > 0, 1.0, 0.0)
 
+    share = layer_share_of_chip(before)
+
     def reshuffled(values: Any) -> KernelCost:
         rectangle, into = _region_rectangle(before, chip), _region_rectangle(after, chip)
-        kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values), rectangle, {"into": into})
+        kernel = MeshKernel("", "", "move", "reshuffle", GemmShape(1.0, 1, values * share), rectangle, {"into": into})
         cost = READERS["analytical"].kernel(kernel, machine)
-        return KernelCost(cost.seconds * moved, cost.activity * moved)
+        return KernelCost(cost.seconds * moved, cost.activity * (moved / share))
 
     if not has_main_memory(chip):
         return reshuffled(weights + cached)
@@ -445,6 +444,11 @@ def _away_share(regions: tuple[CoreMemory, CoreMemory]) -> Any:
     return maximum(regions[0].away, regions[1].away)
 
 
+def layer_share_of_chip(place: Region) -> Any:
+    """Share of all layers that a full chip has: 1 without a chain. [1]"""
+    return place.chip_layers / place.all_layers
+
+
 def phase_plans(mapping: Mapping) -> tuple[tuple[str, RegionPlan], ...]:
     """Plans of prefill and decode with their names."""
     return ("prefill", mapping.prefill), ("decode", mapping.decode)
@@ -460,7 +464,8 @@ def _region_rectangle(place: Region, chip: Chip) -> CoreMesh:
 def _phase_regions(design: Design, model: Model) -> dict[str, Region]:
     chip, mapping = _chip_of(design), _mapping_of(design)
     layers = where(mapping.simulated_layers == 0, model.layers * 1.0, minimum(mapping.simulated_layers * 1.0, model.layers))
-    return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers) for name, plan in phase_plans(mapping)}
+    chips = chip_count(chip)
+    return {name: make_region(plan, chip.mesh.rows, chip.mesh.cols, layers, chips) for name, plan in phase_plans(mapping)}
 
 
 def _held_memory(design: Design, job: BatchArrays, phase: str, place: Region) -> tuple[CoreMemory, CoreMemory]:
@@ -536,6 +541,8 @@ def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list
     else:  # none stands for another: what is not on the chip comes from main memory
         least = where(resident_layers == 0, layers, minimum(layers, resident_layers))
         limits = [Limit("mapping.simulated_layers", maximum(layers, resident_layers), least, "1")]
+    if chip.chain is not None and has_main_memory(chip):  # whose share of each wafer nothing divides
+        limits.append(Limit(CHAIN_LENGTH, chip.chain.chips * 1.0, 1.0, "1"))
     places = _phase_regions(design, job.model)
     for name, plan in phase_plans(mapping):
         if only and name != only:

@@ -85,7 +85,7 @@ def region_core_memory(
     tiles = [(_tile(matrix, mesh), count) for matrix, count in layer.items()]
     beside, beside_head = (nbytes / mesh.cols for nbytes in spread)
     weights = sum(matrix.nbytes * count for matrix, count in tiles) + beside
-    rest = maximum(place.all_layers - (place.count - 1) * place.layers, 0.0)
+    rest = place.last_layers
     rows = ceil_div(tokens, mesh.rows) if scores else tokens
     stream, wide = ceil_div(model.hidden, mesh.cols), ceil_div(widest, mesh.cols)
     matrix: Any = 0.0

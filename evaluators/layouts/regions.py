@@ -3,8 +3,9 @@
 Prefill lays tokens over the rows and widths over the columns (BL_y E_x, [he2025] figure 3); scores are Q K^T without a
 transpose, head by head on the columns that hold it. Decode lays the width over one side and repeats the token along the other
 (B E_y L^x, figure 4); weights lie so that each product leaves its result where the next one wants it, on the other side. A
-model whose layers do not fit one region is laid over several, in order. Experts that some token goes to take turns, each
-on all cores of a region. Attention is in `region_attention.py`, states in `region_states.py`.
+model whose layers do not fit one region is laid over several, in order, and over the regions of one chip after another.
+Experts that some token goes to take turns, each on all cores of a region. Attention is in `region_attention.py`, states in
+`region_states.py`.
 """
 
 from dataclasses import dataclass
@@ -52,19 +53,45 @@ from dse.space.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Regions of a phase on the mesh; leaves broadcast over designs.
+    """Regions of a phase, on the mesh of one chip or of several in a chain; leaves broadcast over designs.
+
+    Layers are divided over chips first, so that those of a chip are the same ones in both phases, and then over its regions.
 
     Attributes:
         mesh: cores of one region.
-        count: regions.
-        layers: of a full region; the last one has what is left.
+        count: regions of a full chip.
+        layers: of a full region; the last one of a chip has what is left.
         all_layers: of all regions.
+        chips: that have layers.
+        chip_layers: of a full chip; the last one has what is left.
     """
 
     mesh: CoreMesh
     count: Any
     layers: Any
     all_layers: Any
+    chips: Any
+    chip_layers: Any
+
+    @property
+    def last_chip_layers(self) -> Any:
+        """Layers of the last chip of a chain, which has what others left."""
+        return maximum(self.all_layers - (self.chips - 1) * self.chip_layers, 0.0)
+
+    @property
+    def last_count(self) -> Any:
+        """Number of regions of the last chip of a chain."""
+        return ceil_div(self.last_chip_layers, self.layers)
+
+    @property
+    def total(self) -> Any:
+        """Number of regions of all chips together."""
+        return (self.chips - 1) * self.count + self.last_count
+
+    @property
+    def last_layers(self) -> Any:
+        """Layers of the last region, which has the head besides."""
+        return maximum(self.last_chip_layers - (self.last_count - 1) * self.layers, 0.0)
 
 
 HOST_OPERATORS = ("embedding",)
@@ -83,13 +110,14 @@ FUNCTIONS = {"rope": "rotate", "activation": "gate", "tanh": "cap"}
 """Vector instructions of operators on elements, by the end of their names; norms are kernels of their own."""
 
 
-def make_region(plan: RegionPlan, rows: Any, cols: Any, layers: float) -> Region:
-    """Regions of a phase that share `layers` layers evenly, on a chip of `rows` x `cols` cores."""
+def make_region(plan: RegionPlan, rows: Any, cols: Any, layers: Any, chips: Any = 1.0) -> Region:
+    """Regions of a phase that share `layers` layers evenly, on `chips` chips of `rows` x `cols` cores."""
     mesh = core_mesh(plan)
+    chip_layers = ceil_div(layers, chips)
     room = maximum(rows // mesh.rows, 1) * maximum(cols // mesh.cols, 1)
-    count = minimum(where(plan.regions == 0, room, plan.regions * 1.0), layers)
-    share = ceil_div(layers, count)
-    return Region(mesh, ceil_div(layers, share), share, layers)
+    count = minimum(where(plan.regions == 0, room, plan.regions * 1.0), chip_layers)
+    share = ceil_div(chip_layers, count)
+    return Region(mesh, ceil_div(chip_layers, share), share, layers, ceil_div(layers, chip_layers), chip_layers)
 
 
 def core_mesh(plan: RegionPlan | MeshProductPlan) -> CoreMesh:
@@ -117,7 +145,7 @@ def region_blocks(model: Model, at: StepCounts, place: Region, mapping: Mapping,
     )
     return (
         *(_block(part.name, _calls(part, context._replace(model=part.of or model)), float(part.times)) for part in parts),
-        _block("region", [way], (place.count - 1) * layer_scale(model, mapping.simulated_layers)),
+        _block("region", [way], (place.total - 1) * layer_scale(model, mapping.simulated_layers)),
         _block("head", _calls(head, context._replace(vectors=True)), 1.0),  # only the last token of a prompt gets a successor
     )
 

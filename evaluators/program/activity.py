@@ -16,7 +16,7 @@ class Activity(NamedTuple):
         memory_bytes: that come from memory channels or go there.
         cache_bytes: that come from the cache in front of them or go there.
         linked_bytes: bytes times the links between dies that they cross.
-        boxed_bytes: bytes times the links of the network between nodes of dies that they cross.
+        boxed_bytes: bytes times the links of the network between nodes of dies, or between chips of a chain, that they cross.
         spread_bytes: that come to cores beyond those that leave them: a multicast comes to several; of what routers add up on
             its way, one is left.
     """

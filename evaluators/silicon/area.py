@@ -279,6 +279,8 @@ def _around(chip: Chip) -> dict[str, Any]:
         "host": own.pcie_lanes * tech.pcie_lane,
     }
     outside = own.unused_link_bandwidth
+    if chip.chain is not None:
+        outside = maximum(outside, 2 * links.chain_bandwidth(chip))  # over the same ports
     if chip.mesh is None:
         blocks["hbm_phy"] = _interface(chip, main_memory(chip).bandwidth)
         ports = chip.network or chip.d2d

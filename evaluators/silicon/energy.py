@@ -85,7 +85,7 @@ def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
     energy = on_chip * supply.relative_energy(chip)
     if chip.d2d is not None:
         energy = energy + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
-    if chip.nodes is not None:
+    if chip.nodes is not None or chip.chain is not None:
         energy = energy + activity.boxed_bytes * chip_link_energy_per_byte(chip)
     devices = memory_devices(chip)
     return energy if devices is None else energy + activity.memory_bytes * devices.energy_per_byte
@@ -199,6 +199,8 @@ def _busy(chip: Chip) -> dict[str, Any]:
         watts["links"] = links.link_interfaces_per_die(chip) * chip.d2d.bandwidth * _near(chip) + links.node_port_bandwidth(
             chip
         ) * chip_link_energy_per_byte(chip)
+    if chip.chain is not None:
+        watts["links"] = links.chain_bandwidth(chip) * chip_link_energy_per_byte(chip)
     return watts
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.array_math import logarithm, maximum
+from dse.space.array_math import logarithm, maximum, where
 from dse.space.chip import Chip, node_grid
 
 
@@ -125,6 +125,11 @@ def node_port_bandwidth(chip: Chip) -> Any:
         return chip.nodes.bandwidth
     nodes = None if chip.network is None else chip.network.nodes
     return 0.0 if nodes is None else nodes.bandwidth / nodes.size
+
+
+def chain_bandwidth(chip: Chip) -> Any:
+    """Bandwidth from one chip of a chain to the next, one direction; 0 for a chip by itself. [B/s]"""
+    return 0.0 if chip.chain is None else where(chip.chain.chips > 1, chip.chain.bandwidth, 0.0)
 
 
 def _members(chip: Chip) -> Any:

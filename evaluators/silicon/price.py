@@ -118,10 +118,13 @@ def _without_memory(chip: Chip, decode_cores: Any = 0) -> tuple[Any, Any, dict[s
         silicon = silicon + below * tech.wafer_price / (dies_of_wafer(under) * working)
     ports = chip.network or (chip.d2d if chip.mesh is None else None)
     outward = 0.0 if ports is None else ports.ports * ports.bandwidth
+    outside = chip.die.unused_link_bandwidth / 2
+    if chip.chain is not None:
+        outside = maximum(outside, links.chain_bandwidth(chip))
     around = {
         "test": economics.test * economics.markup,
         "board": economics.board,
-        "network": economics.scale_up_price * (outward * _joined(chip) + chip.die.unused_link_bandwidth / 2),
+        "network": economics.scale_up_price * (outward * _joined(chip) + outside),
         "network between servers": economics.scale_out_price * links.node_port_bandwidth(chip),
         "power and cooling": economics.facility_price * economics.pue * wall_power(chip, decode_cores),
     }

@@ -78,6 +78,15 @@ GROUPS = {
 }
 """Of pipelines of groups of cores."""
 
+REGIONS = {
+    "mapping.both.rows": (120, 240, 360, 480, 600),
+    "mapping.both.regions": (1, 2, 4),
+    "mapping.both.gemm": ("meshgemm", "cannon", "summa", "allgather"),
+    "mapping.both.gemv": ("ktree", "ring", "pipeline"),
+    "mapping.kv_placement": ("shift", "concat"),
+}
+"""Of regions of a wafer."""
+
 KINDS = {
     "dies": Kind(("chip=npu_dse",), *DIES),
     "dies, experts and latents": Kind(("chip=npu_dse", "model=deepseek_v2_lite"), *DIES),
@@ -96,15 +105,15 @@ KINDS = {
     ),
     "wafers": Kind(
         ("chip=wse2", "workload.batch=[1]"),
-        {
-            "mapping.both.rows": (120, 240, 360, 480, 600),
-            "mapping.both.regions": (1, 2, 4),
-            "mapping.both.gemm": ("meshgemm", "cannon", "summa", "allgather"),
-            "mapping.both.gemv": ("ktree", "ring", "pipeline"),
-            "mapping.kv_placement": ("shift", "concat"),
-        },
+        REGIONS,
         {},
         ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.routing_paths", "chip.mesh.cols", "chip.mesh.rows"),
+    ),
+    "wafers in a chain": Kind(
+        ("chip=wse2", "+part@chip=wafers_ethernet", "chip.chain.chips=3", "chip.chain.bandwidth='2 GB/s'"),
+        REGIONS,
+        {},
+        ("chip.core.sram", "chip.noc.word_bytes", "chip.noc.routing_paths", "chip.chain.bandwidth"),
     ),
     "wafers with memory at their edge": Kind(
         ("chip=wse2_hbm", "workload.batch=[1]", "chip.core.sram='16 KiB'"),

@@ -35,7 +35,14 @@ CHIPS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {
         ("mapping.both.dp=1", "mapping.both.ep=1", *SLOTS),
         (("mapping.both.pp=1", "mapping.both.tp=1"), ("mapping.both.pp=2", "mapping.both.tp=4")),
     ),
-    "wse2": (SLOTS, (("mapping.prefill.rows=360",), ("mapping.prefill.rows=480", "mapping.decode.rows=480"))),
+    "wse2": (
+        SLOTS,
+        (
+            ("mapping.prefill.rows=360",),
+            ("mapping.prefill.rows=480", "mapping.decode.rows=480"),
+            ("mapping.prefill.rows=360", "+part@chip=wafers_ethernet", "chip.chain.chips=3"),
+        ),
+    ),
 }
 """By chip, what makes the two ways to ask alike, and designs.
 

@@ -19,7 +19,8 @@ from dse.evaluators.accounting.kernel_workloads import (
     sequential_bars,
 )
 from dse.evaluators.accounting.memory_contents import core_memory_contents, memory_limits
-from dse.evaluators.accounting.regions import chunk_limit, evaluated_mesh, smallest_mesh_text
+from dse.evaluators.accounting.region_remedies import smallest_mesh_text
+from dse.evaluators.accounting.regions import chunk_limit, evaluated_mesh
 from dse.evaluators.calls.algorithm_candidates import kernel_with_algorithm, select_values
 from dse.evaluators.calls.call import AlgorithmCandidate, MeshKernel
 from dse.evaluators.calls.submesh import submesh_share, submesh_sides
@@ -66,6 +67,10 @@ def needs_single_designs(design: Design, fidelity: str) -> bool:
 def prepare_case(design: Design, cases: tuple[ProductCase, ...]) -> MeshKernel:
     """One kernel for the products, on the cores that the mapping names."""
     refuse_grouped_products(cases)
+    if design.chip.chain is not None:
+        raise DesignError(
+            "chip.chain: shares layers of models, and a single product runs on one chip; leave it out: ~chip.chain"
+        )
     mapping, kind = _product_plan(design), cases[0].kind
     shape = GemmShape(*(as_column([float(getattr(case, size)) for case in cases]) for size in ("m", "k", "n")))
     options = {} if kind == "gemm" else {"broadcast": mapping.gemv_result == "all", "phases": mapping.ktree_k}

@@ -1,4 +1,4 @@
-"""Wafers that serve requests: an instance is one wafer, with regions for either phase.
+"""Wafers that serve requests: an instance is a wafer or a chain of them, with regions for each phase.
 
 The kernels of a phase cannot include work of the other phase, so an iteration with prompts and decodes runs them in
 turn. Prompts follow one another through the regions of prefill, each after its cached tokens. Then one token of every
@@ -12,7 +12,8 @@ cached values of these prompts move to the layout of prefill, and return with th
 requests stay, so there is room for those that fit beside either phase. The move is charged in both directions for each
 iteration with prompts, which is slower than one change for several iterations. A static batch begins in the layout of
 prefill: by the way there a request that is served alone takes longer. Where the regions are equal nothing moves.
-Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them.
+Wafers that only prefill, or only decode, keep their layout, and KV caches go by the host between them. Wafers of a chain
+have the same layers in both phases, so that each moves its own, by its own host, at the same time.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.kv import find_kv_method
 from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_memory import CoreMemory
-from dse.evaluators.layouts.regions import make_region
+from dse.evaluators.layouts.regions import Region, make_region
 from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
@@ -105,7 +106,7 @@ class RegionServing(InstanceLayout):
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
         chip, mapping = _chip_and_mapping(design)
-        each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols)
+        each = chip.core.mac / chip.clock / (chip.mesh.rows * chip.mesh.cols * regions.chip_count(chip))
         return WorkLowerBounds(
             self.device_count(design), prompt=prefill_flop_per_token(load.model) / 2 * each, lanes=budget_lanes(mapping.serving)
         )
@@ -133,9 +134,10 @@ class RegionServing(InstanceLayout):
         ].seconds
         return np.min(seconds / chunk_tokens[:, None], axis=0)
 
-    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[int, ...]:
-        """Chips that share a request's KV cache: one."""
-        return (1, 1)
+    def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
+        """Chips that share a request's KV cache, in full chips: those of a chain; not a whole number."""
+        chips = 1 / _chip_share(design, load)
+        return (chips, chips)
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one wafer, which has no main memory for served loads."""
@@ -155,7 +157,8 @@ class RegionServing(InstanceLayout):
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers by way of hosts."""
         chip, mapping = _chip_and_mapping(design)
-        nbytes = kv_host_bytes(_wafer_request(design, load), load, len(pool_phases(mapping.serving)) > 1, hosted)
+        request = _wafer_request(design, load).times(1 / _chip_share(design, load))
+        nbytes = kv_host_bytes(request, load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def local_memory_used(self, design: Design, load: ServingLoad) -> float:
@@ -197,7 +200,7 @@ class RegionServing(InstanceLayout):
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
-        return served_chips(design.mapping.serving) * 1.0
+        return served_chips(design.mapping.serving) * regions.chip_count(design.chip)
 
 
 def _seconds_where_positive(counts: tuple[Array, Array], seconds: Any) -> Array:
@@ -344,13 +347,23 @@ def _position_room(design: Design, load: ServingLoad, phase: str) -> float:
 
 def _region_places(design: Design, load: ServingLoad) -> tuple[int, int, int]:
     """Rows of cores in prefill, regions in decode, and rows of cores there."""
+    mapping = _chip_and_mapping(design)[1]
+    return int(mapping.prefill.rows), int(_decode_region(design, load).total), int(mapping.decode.rows)
+
+
+def _decode_region(design: Design, load: ServingLoad) -> Region:
     chip, mapping = _chip_and_mapping(design)
-    region = make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, float(load.model.layers))
-    return int(mapping.prefill.rows), int(region.count), int(mapping.decode.rows)
+    layers = float(load.model.layers)
+    return make_region(mapping.decode, chip.mesh.rows, chip.mesh.cols, layers, regions.chip_count(chip))
+
+
+def _chip_share(design: Design, load: ServingLoad) -> float:
+    """Share of a request's KV cache that the fullest wafer has. [1]"""
+    return float(regions.layer_share_of_chip(_decode_region(design, load)))
 
 
 def _wafer_request(design: Design, load: ServingLoad) -> RequestMemory:
-    """What a request has on a wafer, of all layers."""
+    """What a request has on a wafer, the fullest of a chain."""
     mapping = _chip_and_mapping(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
@@ -370,7 +383,7 @@ def _wafer_request(design: Design, load: ServingLoad) -> RequestMemory:
             total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * memory.scores * index)
         return total
 
-    return request_memory(load.model, nbytes)
+    return request_memory(load.model, nbytes).times(_chip_share(design, load))
 
 
 def _useful_operations(load: ServingLoad, made_of: Composition) -> float:
