@@ -257,7 +257,7 @@ class _Block:
         # a grid has no row twice, and what is not served takes no longer than looking
         self._first = None if span.exact or not is_serving_study(study) else first_equal_rows(columns)
         self._metrics: dict[str, Array] = {}  # those that this kind of chip and workload has
-        self._limit = np.full(self._size, -1, dtype=np.int8)
+        self._limit = np.full(self._size, -1, dtype=np.int16)
         self._excess = np.zeros(self._size)
         self._left: set[str] = set()
         self._done = np.zeros(self._size, dtype=bool)
@@ -396,7 +396,7 @@ class _Block:
 
     def _refuse_absent(self) -> None:
         study, metrics, columns = self._study, self._metrics, self._columns
-        limit = np.where(self._done, self._limit, np.int8(0))  # what is not evaluated has no metrics
+        limit = np.where(self._done, self._limit, np.int16(0))  # what is not evaluated has no metrics
         for group, names in (("objectives", study.objectives), ("constraints", [bound.metric for bound in study.bounds])):
             for name in names:
                 if name not in metrics and (limit < 0).any():

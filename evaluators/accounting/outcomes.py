@@ -209,6 +209,6 @@ def empty_outcomes(size: int, cases: int = 0) -> Outcomes:
     each = MetricColumns((cases, size)) if cases else {}
     if cases:
         each["fits"] = np.ones((cases, size))
-    limit = np.empty(size, dtype=np.int8)
+    limit = np.empty(size, dtype=np.int16)
     limit.fill(-1)
     return Outcomes(MetricColumns((size,)), limit, np.zeros(size), np.zeros(size), each)

@@ -214,6 +214,8 @@ def test_a_conversion_takes_time_and_needs_memory() -> None:
     words = (*APART, "chip=wse3", "pools.prefill.chip=h100", "pools.prefill.mapping.both.tp=1", *LINK, "+pools.link.kv=fp8")
     question = asked(*words)
     assert "set pools.link.kv=fp16" in str(explain_infeasibility(question.base, question.workload))
+    refused = evaluate(stack_designs([question.base]), question.workload, fidelity="steady_state")
+    assert str(refused.row_outcome(0)).startswith("needs 2 layout of pools.link.kv")
 
 
 def test_capacity_counts_devices_of_both_kinds() -> None:
