@@ -99,6 +99,8 @@ SILICON_LIMITS = {
     "workload.ttft": "s",
     "workload.tpot": "s",
     "workload.slo_percentile": "1",
+    "chip.die.dies": "1",
+    "chip.die_link.link_bandwidth": "B/s",
 }
 """Limits that can be violated, with their units."""
 
