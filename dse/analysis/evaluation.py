@@ -24,6 +24,7 @@ from dse.config.record_parser import ConstantSource
 from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.die_crossings import crossing_text
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
@@ -216,6 +217,7 @@ class Evaluation:
         lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
+        lines += [("dies", text)] if (text := crossing_text(self.design)) else []
         lines += [("mapping", self.names["mapping"])]
         lines += [
             *(plan for plan in plans if plan not in formats),
