@@ -14,6 +14,7 @@ import numpy as np
 
 from dse.evaluators.accounting import external_evaluators as outside
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.die_crossings import refuse_crossings, with_divided_mesh
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, SERVING_LAYOUTS
 from dse.evaluators.accounting.metrics import CaseOutcomes, add_input_metrics
 from dse.evaluators.accounting.outcome_columns import fill_outcomes
@@ -124,7 +125,10 @@ def evaluate(
         length_limits(workload),
         add_input_metrics(metrics),
     )
-    weights = workload.case_weights
+    designs, weights = (
+        Designs(designs.size, tuple((rows, with_divided_mesh(design)) for rows, design in designs.groups)),
+        workload.case_weights,
+    )
     every, outer = tuple(range(len(workload.cases))), fidelity in outside.external_fidelities()
     served = fidelity == FIDELITIES[0] and isinstance(workload.cases[0], ServingLoad)
     serving = _module("serving") if served else None
@@ -140,6 +144,7 @@ def evaluate(
     ):
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
+            refuse_crossings(design, fidelity)
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
@@ -166,7 +171,8 @@ def find_worst_limits(designs: Designs, workload: Workload, *, soon: bool = Fals
     """
     outcomes, limits = empty_outcomes(len(designs)), early_limits if soon else _limits
     with batch_chips(designs.groups):
-        for group, design in designs.groups:
+        for group, whole in designs.groups:
+            design = with_divided_mesh(whole)
             apart = soon or _broken(design) or _by_itself(design, workload.cases[0])
             judge = partial(_kept, find_limits=limits, workload=workload)
             for rows, single_design, found_outcomes in _judged(outcomes, group, design, judge, (0,), apart=apart):
@@ -231,8 +237,9 @@ def _said(software: str, case: type, design: Design) -> tuple[str, ...]:
 
 def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean", fidelity: str = "analytical") -> Breakdown:
     """Time of one design for one case of a workload, broken down by operator and resource."""
-    fidelity = read_fidelity(fidelity)
+    fidelity, design = read_fidelity(fidelity), with_divided_mesh(design)
     _refuse_faults(design, case, fidelity)
+    refuse_crossings(design, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
     if fidelity in outside.external_fidelities():
@@ -258,7 +265,7 @@ def power_over_time(
         Of a batch, phase by phase; of a served load, over the iterations that a breakdown keeps; of a kernel by itself, its
         mean. None where nothing has a time line (``fidelity=steady_state``, a part of a mesh, packets) or no power.
     """
-    fidelity = read_fidelity(fidelity)
+    fidelity, design = read_fidelity(fidelity), with_divided_mesh(design)
     if SUBMESH_MARK in fidelity or fidelity in outside.external_fidelities():
         return None
     evaluator = _evaluator_at(design, case, fidelity)
@@ -305,7 +312,7 @@ def limits(design: Design, workload: Workload) -> list[Limit]:
 def _known_limits(design: Design, workload: Workload) -> tuple[Limit, ...]:
     """Cached `limits`: shadow prices need those of the same design again and again."""
     try:
-        return tuple(_limits(design, workload))
+        return tuple(_limits(with_divided_mesh(design), workload))
     except IncompatibleOptionsError as error:
         return (error.limit,)
 
@@ -320,7 +327,8 @@ def limits_by_design(designs: Sequence[Design], workload: Workload) -> list[list
     design_limits: list[list[Limit]] = [[] for _ in designs]
     stacked, outcomes = stack_designs(designs), empty_outcomes(len(designs))
     with batch_chips(stacked.groups):
-        for group, design in stacked.groups:
+        for group, whole in stacked.groups:
+            design = with_divided_mesh(whole)
             apart = _broken(design) or _by_itself(design, workload.cases[0])
             judge = partial(_kept, find_limits=_limits, workload=workload)
             for rows, _, judged in _judged(outcomes, group, design, judge, (0,), apart=apart):
@@ -339,7 +347,7 @@ def settle_open_choices(designs: Sequence[Design], case: WorkloadCase, *, decode
         decode_context: which decode step stands for others.
     """
     for _, design in stack_designs(designs).groups if designs else ():
-        _evaluator(design, case).settle_open_choices(design, case, decode_context)
+        _evaluator(design, case).settle_open_choices(with_divided_mesh(design), case, decode_context)
 
 
 def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
@@ -356,7 +364,7 @@ def _limit_of_design(limit: Limit, place: int, count: int) -> Limit:
 def find_option_conflict(design: Design, workload: Workload) -> IncompatibleOptionsError | None:
     """Error for options of a design that cannot be combined; None if they can."""
     try:
-        _of_layout(design, workload)
+        _of_layout(with_divided_mesh(design), workload)
     except IncompatibleOptionsError as error:
         return error
     return None
@@ -384,7 +392,7 @@ def is_possible(design: Design, workload: Workload) -> bool:
 
 def early_limits(design: Design, workload: Workload) -> list[Limit]:
     """Limits of one design that are known before any cost is computed; may be empty."""
-    return _evaluator(design, workload.cases[0]).early_limits(design, workload)
+    return _evaluator(design, workload.cases[0]).early_limits(with_divided_mesh(design), workload)
 
 
 def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
@@ -396,13 +404,15 @@ def get_found_max_rate(load: ServingLoad, rate: float) -> "MaxRate | None":
 
 def kv_memory_by_pool(design: Design, load: ServingLoad) -> "tuple[PoolKvMemory, ...]":
     """KV memory of one instance in each pool, for pools whose KV blocks are counted."""
-    kv_memory: tuple[PoolKvMemory, ...] = _module("serving").kv_memory_by_pool(design, load)
+    kv_memory: tuple[PoolKvMemory, ...] = _module("serving").kv_memory_by_pool(with_divided_mesh(design), load)
     return kv_memory
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> "tuple[list[ClassResult], list[TurnResult]]":
     """Results of each SLO class, and of session turns by position, from a serving simulation."""
-    results: tuple[list[ClassResult], list[TurnResult]] = _module("serving").results_by_class_and_turn(design, load, fidelity)
+    results: tuple[list[ClassResult], list[TurnResult]] = _module("serving").results_by_class_and_turn(
+        with_divided_mesh(design), load, fidelity
+    )
     return results
 
 
@@ -429,6 +439,7 @@ def _worst(limits: list[Limit]) -> Infeasibility | None:
 
 def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility | None:
     """Most violated limit of one design with the remedy; None if every limit holds."""
+    design = with_divided_mesh(design)
     try:
         worst = _worst(_limits(design, workload))
     except IncompatibleOptionsError as clash:

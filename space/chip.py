@@ -20,7 +20,7 @@ from dse.space.main_memory import CHANNEL_SIDES as CHANNEL_SIDES  # where packag
 from dse.space.main_memory import HighBandwidthMemory, TileMemory, main_memory
 from dse.space.number_formats import FormatRates
 from dse.space.published import PublishedFacts
-from dse.space.technology import BaseDies, Carrier, DieBudget, DramDevices, Economics, PaperAreas, ProcessNode
+from dse.space.technology import BaseDies, Carrier, DieBudget, DieCrossings, DramDevices, Economics, PaperAreas, ProcessNode
 
 
 @record_class
@@ -319,6 +319,7 @@ class Chip:
     technology: Any = part_field("the process node: areas, energies, supply voltage, wafer price", ProcessNode)
     areas: Any = part_field("a paper's own area model, in place of the process node's", PaperAreas)
     die: Any = part_field("die contents that do not affect time, and the number of dies", DieBudget)
+    die_link: Any = part_field("links of a mesh from one of its dies to the next", DieCrossings)
     base: Any = part_field("base dies below the compute dies", BaseDies)
     dram: Any = part_field("main memory devices as they are bought", DramDevices)
     carrier: Any = part_field("carrier on which the dies of a wafer are joined", Carrier)

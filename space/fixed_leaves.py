@@ -54,6 +54,9 @@ PRICED_PREFIXES = (
 )
 """Parts with facts of silicon and money, parts for other fidelities, and parts of cores that a mapping sets apart."""
 
+CHOSEN_PREFIXES = ("die_link.",)
+"""Parts that no chip has until they are chosen, by name, from files with all of their constants."""
+
 FREE: dict[str, str] = {
     "tile.matrix.dataflow": "an element holds two operands and a sum, whichever of them stays as others stream by; what is "
     "loaded behind its work, or leaves, has its area",
@@ -68,4 +71,4 @@ def is_design_choice(address: str) -> bool:
     >>> is_design_choice("hbm.capacity"), is_design_choice("noc.hop_cycles"), is_design_choice("technology.mac")
     (True, False, False)
     """
-    return address not in CONSTANTS and not address.startswith(PRICED_PREFIXES)
+    return address not in CONSTANTS and not address.startswith((*PRICED_PREFIXES, *CHOSEN_PREFIXES))

@@ -45,7 +45,7 @@ MACHINES: dict[str, Parts] = {
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
         ("faults", "hbm", "dram", "chain", "published"),
     ),
-    TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "published")),
+    TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "die_link", "published")),
     DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "nodes", "published")),
     POOLED: Parts(
         "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "nodes", "published")

@@ -74,6 +74,24 @@ class PaperAreas:
 
 
 @record_class
+class DieCrossings:
+    """Links over which the mesh of one chip goes on from die to die: bandwidth, latency, energy and area.
+
+    Where the last three leaves are 0, they follow from `chip.die.dies` and the area of the dies.
+    """
+
+    edge_bandwidth: Number = quantity_field("B/s/mm", "bandwidth per length of die edge, one direction", positive=True)
+    latency: Number = quantity_field("s", "time of a crossing, from the router before it to the router behind it, beside a hop")
+    energy_per_byte: Number = quantity_field("J/B", "energy of a byte that crosses, both interfaces included")
+    phy_area: Number = quantity_field("mm2*s/B", "area of an interface on one die, per byte/s of one direction")
+    die_rows: Number = integer_field("rows of cores on one die; 0 for dies as near to square as `chip.die.dies` allows", low=0)
+    die_cols: Number = integer_field("columns of cores on one die; 0 likewise", low=0)
+    link_bandwidth: Number = quantity_field(
+        "B/s", "bandwidth of one link of the mesh from die to die, one direction; 0 for its share of the die edge"
+    )
+
+
+@record_class
 class DramDevices:
     """Main memory devices beside the die: bandwidth, area, die edge, energy, power and price of each."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from dse.config.override_syntax import describe_unparsable_override
-from dse.config.part_presets import parts_with_address
+from dse.config.part_presets import PRESETS, parts_with_address
 from dse.config.record_parser import CONSTANT, best_matching_kind, record_type
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.space.chip import Chip
@@ -178,6 +178,8 @@ def _misspelt_text(address: str, config: dict[str, Any]) -> str:
             if path[:1] == ["chip"] and (parts := parts_with_address(address.removeprefix("chip."))):
                 return f"chip: no field {address!r}; a part has it: {' or '.join(f'+part@chip={name}' for name in parts)}"
             path_text = ".".join(path[:depth])
+            if path_text == "chip" and (usual := dict(PRESETS.values()).get(part)):
+                return f"{address}: the chip has no {part}; add one, as +{part}@chip.{part}={usual}"
             return f"{path_text or 'config'}: no field {address!r}; {suggest_nearest(part, at if isinstance(at, dict) else ())}"
         at = at[part]
     if isinstance(at, dict) and isinstance(at.get(last), dict) and set(at[last]) <= CONSTANT:

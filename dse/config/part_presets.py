@@ -11,6 +11,7 @@ PRESETS = {
     "MemorySystem": ("memory", "hbm3"),
     "ProcessNode": ("technology", "n5"),
     "DramDevices": ("dram", "hbm3"),
+    "DieCrossings": ("die_link", "ucie_advanced"),
     "Economics": ("economics", "datacenter"),
 }
 """Groups of files that say all of a part of a chip, by its kind, and one that is usual."""

@@ -102,6 +102,8 @@ _ONE_CHIP_LIMITS = {
     "workload.slo_percentile": "1",
     "mapping.serving.prefill_instances": "1",
     "chip.chain.chips": "1",
+    "chip.die.dies": "1",
+    "chip.die_link.link_bandwidth": "B/s",
 }
 
 SILICON_LIMITS = (

@@ -159,6 +159,7 @@ def _rates(chip: Chip) -> Array:
     columns = (
         chip.mesh.rows, chip.mesh.cols, chip.tile.sram, fabric.hop, fabric.post, fabric.ramp, *memory, engines.vector.lanes,
         engines.vector.special, engines.sram_bandwidth, engines.vector.start / engines.clock, engines.clock,
+        fabric.die_rows, fabric.crossing,
     )  # fmt: skip
     return np.stack([np.broadcast_to(np.asarray(column, float), _many(chip)) for column in columns], axis=-1)
 

@@ -90,7 +90,7 @@ def min_product_seconds(
 def time_by_resource(job: SummaJob) -> dict[str, Any]:
     """Time of a SUMMA job by resource, with the keys of `TIME_PARTS`, saved by freeing each in turn. [s]"""
     fabric, memory = tile_fabric(job.chip), column_memory(job.chip)
-    still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0)
+    still = fabric._replace(hop=0.0, word=0.0, copy=0.0, post=0.0, ramp=0.0, crossing=0.0, crossing_word=0.0)
     rest = memory._replace(latency=0.0, byte=0.0, crowded=0.0)
     whole, moved, left = (_seconds(job, *free) for free in ((fabric, memory), (fabric, rest), (still, rest)))
     seconds = {"hbm": whole - moved, "multicast": moved - left}

@@ -25,9 +25,9 @@ from dse.evaluators.machine.bank_simulator import BankSimulatorState
 from dse.evaluators.machine.bank_simulator_state import closed_banks
 from dse.evaluators.machine.compute_engines import TileEngines
 from dse.evaluators.machine.fault_routing import add_fault_routes
-from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within
+from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within, is_on_last_row
 from dse.evaluators.machine.mesh_fabric import MeshFabric
-from dse.evaluators.machine.router_state import BITS, CORE, HAS, MASK, WAITS, RouterTables, make_router_tables
+from dse.evaluators.machine.router_state import BITS, CORE, HAS, MASK, WAITS, DieLinkPorts, RouterTables, make_router_tables
 from dse.evaluators.machine.task_simulator import run_tasks
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.activity_counts import count_activity
@@ -66,6 +66,7 @@ def simulate_cycles(
             more tasks than can be simulated; or a deadlock, with the channels that wait for one another.
     """
     check_within(memory, program.rows, program.cols)
+    fabric = fabric.on_last_rows(program.rows) if is_on_last_row(memory, program.rows) else fabric
     machine = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
     graph, ends = unroll_program(program, machine, float(fabric.cycle))
     net = _network(graph)
@@ -125,7 +126,7 @@ def _network(graph: TaskGraph) -> RouterTables:
         credit=int(t.back), eject=eject, inject=inject, local=1, speculative=speculative,
         memory=graph.on.memory is not None, roomy=True,
         width=np.full((1, CORE + 1 + (graph.on.memory is not None)), word), packets=max(graph.numbers, 1),
-        trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in),
+        trees=len(graph.tree_out), sums=any(tree.any() for tree in graph.tree_in), die_links=_die_links(graph),
     )  # fmt: skip
     if graph.detours is not None:
         net = add_fault_routes(net, graph.detours)
@@ -134,6 +135,23 @@ def _network(graph: TaskGraph) -> RouterTables:
         net.tree_out[number], net.tree_in[number] = out, into
     net.tree_around[:] = graph.tree_around
     return net
+
+
+def _die_links(graph: TaskGraph) -> DieLinkPorts | None:
+    """Ports of the routers that lead to other dies; None on a mesh of one die."""
+    fabric, (rows, cols) = graph.on.fabric, graph.shape
+    if not fabric.is_divided:
+        return None
+    row, col = np.divmod(np.arange(rows * cols), cols)
+    down, across = (row + fabric.missing_rows) // fabric.die_rows, col // fabric.die_cols
+    ports = np.zeros((rows * cols, CORE + 1 + (graph.on.memory is not None)), np.bool_)
+    for way, (south, east) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
+        inside = (row + south >= 0) & (row + south < rows) & (col + east >= 0) & (col + east < cols)
+        to = (row + south + fabric.missing_rows) // fabric.die_rows, (col + east) // fabric.die_cols
+        ports[:, way] = inside & ((to[0] != down) | (to[1] != across))
+    far = round(float(fabric.crossing / graph.cycle))
+    frame = max(float(fabric.crossing_word), float(fabric.word)) / graph.cycle
+    return DieLinkPorts(ports, far, round(frame) if abs(frame - round(frame)) < INTEGER_TOLERANCE else frame)
 
 
 def _cycles(seconds: float, cycle: float, address: str) -> int:

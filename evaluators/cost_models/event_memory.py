@@ -6,8 +6,11 @@ import numpy as np
 
 from dse.evaluators.cost_models.event_state import PendingBlocks, RoundWaits, SimulatorState
 from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, required_channels
+from dse.evaluators.cost_models.task_places import crossing_seconds
 from dse.evaluators.machine import noc_simulator as noc
 from dse.evaluators.machine import round_timing as waits
+from dse.evaluators.machine.memory_channels import MeshChannels
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity_counts import buffer_bytes
 from dse.evaluators.program.kernel_ir import LoadInstruction, StoreInstruction
 from dse.space.array_math import Array
@@ -51,7 +54,7 @@ def _requests(
     memory = required_channels(machine)
     for step in steps:
         places = row, col, channel = state.transfers(step)
-        away = (np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)) * machine.fabric.hop
+        away = channel_seconds(memory, channel, row, col, machine.fabric)
         nbytes, count = float(buffer_bytes(machine.slots[step.slot])), len(places[0])
         words, paced = np.full(count, np.ceil(nbytes / machine.fabric.word_bytes)), np.full(count, nbytes * step.pace)
         parts.append((step, slice(start, start := start + count), places))
@@ -60,14 +63,21 @@ def _requests(
     return parts, tuple(requests), np.stack([*requests[:4], numbers, np.zeros(start)], axis=1)
 
 
+def channel_seconds(memory: MeshChannels, channel: Array, row: Array, col: Array, fabric: MeshFabric) -> Array:
+    """Time of a first word over the links between cores and their memory channels. [s]"""
+    home = memory.row[channel], memory.col[channel]
+    hops = np.abs(home[0] - row) + np.abs(home[1] - col)
+    seconds: Array = hops * fabric.hop + crossing_seconds((*home, row, col), fabric)
+    return seconds
+
+
 def run_store(step: StoreInstruction, state: SimulatorState, ready: dict[str, Array], machine: SimulatedMachine) -> None:
     """Run a store: channels serve blocks in order of arrival."""
     row, col, channel = state.transfers(step)
     memory, nbytes, end = required_channels(machine), buffer_bytes(machine.slots[step.slot]), np.empty(len(row))
     words = float(-(-nbytes // machine.fabric.word_bytes))
     ask_times = np.maximum(ready[step.slot][row, col], state.dma[row, col])
-    away = np.abs(memory.row[channel] - row) + np.abs(memory.col[channel] - col)
-    order = np.argsort(ask_times + away * machine.fabric.hop, kind="stable")
+    order = np.argsort(ask_times + channel_seconds(memory, channel, row, col, machine.fabric), kind="stable")
     noc.store_blocks(
         row[order], col[order], channel[order], words, nbytes, ask_times[order], state.dma, state.ramps, state.lanes,
         state.memory,

@@ -35,7 +35,7 @@ from dse.evaluators.machine import link_contention as meeting
 from dse.evaluators.machine import noc_simulator as noc
 from dse.evaluators.machine import round_timing as waits
 from dse.evaluators.machine.compute_engines import TileEngines
-from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within
+from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within, is_on_last_row
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.malloc_settings import keep_freed_memory
 from dse.evaluators.program.activity_counts import count_activity
@@ -92,7 +92,8 @@ def simulate_events(
         keep_freed_memory()
     program = share_equal_rounds(program)
     check_within(memory, program.rows, program.cols)
-    machine = SimulatedMachine(fabric.plain, engines, memory, {slot.name: slot for slot in program.slots})
+    fabric = fabric.plain.on_last_rows(program.rows) if is_on_last_row(memory, program.rows) else fabric.plain
+    machine = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots})
     if is_circuit_switched(program, machine):
         return play_circuits(program, machine)
     strands = [_Strand(parts, rows) for rows, parts in split_into_bands(program)]

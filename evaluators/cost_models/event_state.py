@@ -134,7 +134,7 @@ class SimulatorState:
     def initial_state(cls, program: Program, machine: SimulatedMachine, *, in_bands: bool) -> "SimulatorState":
         """State before anything is simulated."""
         shape, cores = (program.rows, program.cols), program.rows * program.cols
-        free = -max(shape) * machine.fabric.hop  # at time 0 at any place of a line
+        free = -max(shape) * (machine.fabric.hop + machine.fabric.crossing)  # at time 0 at any place of a line
         engine = np.zeros(shape)
         apart = machine.engines is not None
         links = np.full((cores if program.topology == "full" else 4, cores), free)

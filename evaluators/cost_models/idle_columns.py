@@ -13,8 +13,9 @@ import numpy as np
 from dse.evaluators.cost_models import analytical_attention as closed_attention
 from dse.evaluators.cost_models import analytical_rows as closed_streamed
 from dse.evaluators.cost_models import analytical_summa as closed_summa
-from dse.evaluators.cost_models.row_pieces import job_seconds, select_job_by_design
+from dse.evaluators.cost_models.row_pieces import DIE_COLUMNS, job_seconds, select_job_by_design
 from dse.evaluators.machine.memory_channels import channels_used
+from dse.space.array_math import floor_div, maximum
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 
@@ -34,6 +35,9 @@ def choose_idle_columns(propose: Callable[[Chip], Job], chip: Chip) -> Job:
     every, cols = propose(chip), channels_used(chip)
     if not np.any(cols < chip.mesh.cols) or chip.faults not in (None, "none"):
         return every
-    fewer = propose(replace_leaves(chip, {"mesh.cols": cols, "noc.hop_cycles": chip.noc.hop_cycles * (chip.mesh.cols / cols)}))
+    changes = {"mesh.cols": cols, "noc.hop_cycles": chip.noc.hop_cycles * (chip.mesh.cols / cols)}
+    if chip.die_link is not None:  # in whole columns: no fewer crossings than there are
+        changes[DIE_COLUMNS] = maximum(floor_div(chip.die_link.die_cols * cols, chip.mesh.cols), 1.0)
+    fewer = propose(replace_leaves(chip, changes))
     best: Job = select_job_by_design(job_seconds(fewer) < job_seconds(every) * WORTH, fewer, every)
     return best

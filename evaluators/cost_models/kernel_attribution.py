@@ -21,6 +21,9 @@ CAUSES = (
     ("starts", ("launch", "post", "call")),
 )
 
+CROSSINGS = ("die crossings", ("crossing", "crossing_word"))
+"""The first cause on a mesh that is divided into dies."""
+
 
 def time_by_cause(
     kernel: MeshKernel, hardware: HardwareModel, fidelity: str, kinds: Sequence[tuple[str, tuple[str, ...]]] = CAUSES
@@ -40,8 +43,8 @@ def time_by_cause(
         seconds = time_by_cause(kernel._replace(faults=NO_FAULTS), hardware, "events", kinds)
         return seconds | {"contention": priced(kernel, hardware).seconds - sum(seconds.values())}
     seconds, before = {}, priced(kernel, hardware).seconds
-    for name, fields in kinds:
-        assert hardware.fabric is not None
+    assert hardware.fabric is not None
+    for name, fields in (*([CROSSINGS] if hardware.fabric.is_divided else []), *kinds):
         hardware = hardware._replace(fabric=hardware.fabric._replace(**dict.fromkeys(fields, 0.0)))
         after = priced(kernel, hardware).seconds
         seconds[name], before = before - after, after

@@ -18,7 +18,7 @@ _timed = closed_form(streamed.row_seconds)
 
 RATE_COLUMNS = (
     "rows", "cols", "sram", "hop", "post", "ramp", "count", "latency", "byte", "crowded", "lanes", "special", "bandwidth",
-    "start", "clock",
+    "start", "clock", "die_rows", "crossing",
 )  # fmt: skip
 """Columns of what a design is: its mesh, tile, fabric, memory and engines; `start` is of a sequence of instructions [s]."""
 
@@ -34,11 +34,13 @@ class MeshSides(NamedTuple):
 
 
 class FabricTimes(NamedTuple):
-    """Times of a network that a program without exchanges uses. [s]"""
+    """Times of a network that a program without exchanges uses [s], and rows of tiles on a die."""
 
     hop: Any
     post: Any
     ramp: Any
+    die_rows: Any
+    crossing: Any
 
 
 @inlined_function
@@ -102,7 +104,7 @@ def choose_row_blocks(
         rate = rates[design]
         mesh, way, memory = (
             MeshSides(rate[0], rate[1]),
-            FabricTimes(rate[3], rate[4], rate[5]),
+            FabricTimes(rate[3], rate[4], rate[5], rate[15], rate[16]),
             ColumnMemory(rate[6], rate[7], rate[8], rate[9]),
         )
         excess = least = float("inf")

@@ -48,6 +48,9 @@ CUT = {
 DIFFER = ("mesh.cols", "noc.hop_cycles")
 """Leaves of their chips that may, beside those of main memory behind a cache."""
 
+DIE_COLUMNS = "die_link.die_cols"
+"""What else differs on a mesh that is divided into dies."""
+
 
 SECONDS: dict[type, Callable[[Any], Any]] = {
     closed_summa.SummaJob: closed_summa.job_seconds,
@@ -165,7 +168,7 @@ def select_job_by_design(condition: Any, job: Any, other: Any) -> Any:
     if isinstance(job, closed_streamed.RowJob):
         changes["rows"] = where(condition, job.rows, other.rows)
     if job.chip is not other.chip:
-        differing = (*map(main_memory(job.chip).leaf, THROUGH), *DIFFER)
+        differing = (*map(main_memory(job.chip).leaf, THROUGH), *DIFFER, *([] if job.chip.die_link is None else [DIE_COLUMNS]))
         leaves_ = {address: where(condition, leaf_at(job.chip, address), leaf_at(other.chip, address)) for address in differing}
         changes["chip"] = replace_leaves(job.chip, leaves_)
     known = None if job.taken is None or other.taken is None else where(condition, job.taken, other.taken)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, SimulationResult, engine_busy_seconds
 from dse.evaluators.cost_models.task_graph import NONE, TaskGraph, unroll_program
-from dse.evaluators.machine.noc_simulator import EAST, NORTH, SOUTH, WEST
+from dse.evaluators.machine.mesh_lines import EAST, NORTH, SOUTH, WEST
 from dse.evaluators.machine.router_state import CORE
 from dse.evaluators.machine.task_events import STACK, Circuits, Floor, Packets, Tasks, perform_messages
 from dse.evaluators.program.activity_counts import count_activity, iterate_instructions

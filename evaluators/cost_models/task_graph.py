@@ -22,7 +22,7 @@ from dse.evaluators.cost_models.simulation_timing import (
     message_words,
     required_channels,
 )
-from dse.evaluators.cost_models.task_places import links_between, split_by_core
+from dse.evaluators.cost_models.task_places import crossing_seconds, links_between, split_by_core
 from dse.evaluators.machine.fault_routing import NoRouteError, fault_routes
 from dse.evaluators.machine.router_state import CORE, MEMORY
 from dse.evaluators.machine.task_kinds import BLOCK, NOTE, PACKET, WORK
@@ -539,9 +539,9 @@ class ProgramUnroller:
         row, col, channel = (flat_positions(axis, shape).astype(int) for axis in (step.cores.row, step.cores.col, step.channel))
         cores, count = row * graph.shape[1] + col, len(row)
         home = np.asarray(memory.row)[channel] * graph.shape[1] + np.asarray(memory.col)[channel]
-        far = graph.count_links(home, cores)
-        loading = isinstance(step, LoadInstruction)
-        away = fabric.post + fabric.ramp + far * fabric.hop if loading else fabric.post
+        route = (*np.divmod(home, graph.shape[1]), row, col)
+        way = graph.count_links(home, cores) * fabric.hop + crossing_seconds(route, fabric)
+        away = fabric.post + fabric.ramp + way if (loading := isinstance(step, LoadInstruction)) else fabric.post
         posts = graph.add_work(cores, MESSAGES, fabric.post, away)
         for wave in split_by_core(cores):
             self._in_order(tail, MESSAGES, cores[wave], posts[wave])
@@ -573,7 +573,7 @@ class ProgramUnroller:
                 done.append(left)
             else:  # a burst is written when all of it is there, and its engine is answered
                 graph.add_waits(blocks, ends)
-                done.append(graph.add_moments(count, blocks, after=(fabric.ramp + far * fabric.hop) / graph.cycle))
+                done.append(graph.add_moments(count, blocks, after=(fabric.ramp + way) / graph.cycle))
         last = done[0] if len(done) == 1 else graph.add_moments(count, *done)
         (self._was_written if loading else self._was_read)(step.slot, cores, last)
 

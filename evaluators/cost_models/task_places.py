@@ -1,7 +1,10 @@
 """Links from core to core, and places in lists of cores, for whoever unrolls a program into tasks."""
 
+from typing import Any
+
 import numpy as np
 
+from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.space.array_math import Array
 
 
@@ -17,6 +20,20 @@ def links_between(row: int, col: int, to_row: int, to_col: int, *, across_first:
 
 def _between(a: int, b: int) -> range:
     return range(a, b, 1 if b > a else -1)
+
+
+def crossing_seconds(ends: tuple[Array, Array, Array, Array], fabric: MeshFabric) -> Any:
+    """Time that messages take for crossings between dies, beside hops; nothing on one die. [s]
+
+    Args:
+        ends: rows and columns of sources, and of targets.
+        fabric: with the dies of the mesh.
+    """
+    if not fabric.is_divided:
+        return 0.0
+    row, col, to_row, to_col = ends
+    down = (to_row + fabric.missing_rows) // fabric.die_rows - (row + fabric.missing_rows) // fabric.die_rows
+    return (np.abs(down) + np.abs(to_col // fabric.die_cols - col // fabric.die_cols)) * fabric.crossing
 
 
 def split_by_core(cores: Array) -> list[Array]:

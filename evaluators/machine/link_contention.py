@@ -16,7 +16,20 @@ Both do the same sums and have the same times, to the bit.
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import called_part, compiled_part, compiled_with_arrays, inlined_function
-from dse.evaluators.machine.noc_simulator import EAST, NORTH, SOUTH, WEST, link_index, message_ends, signed_hops
+from dse.evaluators.machine.mesh_lines import (
+    EAST,
+    NORTH,
+    SOUTH,
+    WEST,
+    crossings_between,
+    line_seconds,
+    link_index,
+    link_seconds,
+    message_ends,
+    route_seconds,
+    route_word,
+    signed_hops,
+)
 
 
 @compiled_with_arrays
@@ -112,14 +125,17 @@ def _heads(sr, sc, tr, tc, words, stage, torus, shape, ramps, links, fabric, end
 @compiled_with_arrays
 def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read, times, heads, left):
     """Move the first `left` heads from their out ramps at `times` on a mesh, one ramp or link at a time."""
-    hop, ramp, (rows, cols) = fabric.hop, fabric.ramp, shape
-    pace = max(fabric.word, fabric.copy)
+    ramp, (rows, cols) = fabric.ramp, shape
     sources, turns, targets = np.empty(left, np.int64), np.empty(left, np.int64), np.empty(left, np.int64)
-    begun, busy, time = np.empty(left), np.empty(left), times[:left].copy()
+    begun, busy, stream, way_time = np.empty(left), np.empty(left), np.empty(left), np.empty(left)
+    time = times[:left].copy()
     for k in range(left):
         row, col, to_row, to_col = message_ends(sr, sc, tr, tc, heads[k])
         sources[k], turns[k], targets[k] = row * cols + col, row * cols + to_col, to_row * cols + to_col
-        busy[k] = words[heads[k]] * fabric.word
+        crossings = crossings_between(row, col, to_row, to_col, fabric)
+        word = route_word(crossings, fabric)
+        busy[k], stream[k] = words[heads[k]] * word, words[heads[k]] * max(word, fabric.copy)
+        way_time[k] = route_seconds(abs(to_row - row) + abs(to_col - col), crossings, fabric)
     who, first_of, queue, spare = np.empty(left, np.int64), np.empty(rows * cols + 1, np.int64), heads.copy(), heads.copy()
     keys = times.copy()
     _group(sources, first_of, who)
@@ -128,34 +144,32 @@ def _lines(sr, sc, tr, tc, words, stage, shape, ramps, links, fabric, end, read,
         _by_time(who, first_of[core], first_of[core + 1], time, keys, queue)
         for at in range(first_of[core], first_of[core + 1]):
             k = who[at]
-            stream = words[heads[k]] * pace
             begun[k] = first = max(time[k], ramps[0, row, col])
-            ramps[0, row, col] = first + stream
-            read[row, col] = max(read[row, col], first + stream)
+            ramps[0, row, col] = first + stream[k]
+            read[row, col] = max(read[row, col], first + stream[k])
             time[k] = first + ramp
     heads_of = time, busy, who, first_of
     space = queue, spare, keys
     for row in range(rows):
         for way in (EAST, WEST):
-            _line(way, row, cols, row * cols, 1, sources, turns, targets, heads_of, space, links, hop, ramp)
+            _line(way, row, cols, row * cols, 1, sources, turns, targets, heads_of, space, links, fabric)
     _group(turns, first_of, who)
     for col in range(cols):
         for way in (SOUTH, NORTH):
-            _line(way, col, rows, col, cols, turns, targets, targets, heads_of, space, links, hop, ramp)
+            _line(way, col, rows, col, cols, turns, targets, targets, heads_of, space, links, fabric)
     _group(targets, first_of, who)
     for core in range(rows * cols):
         row, col = core // cols, core % cols
         _by_time(who, first_of[core], first_of[core + 1], time, keys, queue)
         for at in range(first_of[core], first_of[core + 1]):
-            k, source = who[at], sources[who[at]]
-            hops = abs(source // cols - row) + abs(source % cols - col)
+            k = who[at]
             first = max(time[k], ramps[1, row, col])
             ramps[1, row, col] = first + busy[k]
-            end[heads[k]] = max(begun[k] + 2 * ramp + hops * hop + words[heads[k]] * pace, first + busy[k]) + stage
+            end[heads[k]] = max(begun[k] + 2 * ramp + way_time[k] + stream[k], first + busy[k]) + stage
 
 
 @called_part
-def _line(way, line, length, core, stride, source, target, targets, heads_of, space, links, hop, ramp):
+def _line(way, line, length, core, stride, source, target, targets, heads_of, space, links, fabric):
     """Move heads along the links of a line of cores in one direction, in order of arrival at each link.
 
     Args:
@@ -169,6 +183,7 @@ def _line(way, line, length, core, stride, source, target, targets, heads_of, sp
     """
     time, busy, who, first_of = heads_of
     queue, spare, keys = space
+    ramp = fabric.ramp
     ahead, count = way not in (WEST, NORTH), 0
     if not ahead:
         core, stride = core + (length - 1) * stride, -stride
@@ -178,7 +193,8 @@ def _line(way, line, length, core, stride, source, target, targets, heads_of, sp
         if begin == stop and count == 0:
             continue
         _by_time(who, begin, stop, time, keys, spare)
-        link, along = line * length + place, place * hop
+        link, along = line * length + place, line_seconds(way, place, length, fabric)
+        hop = link_seconds(way, place, length, fabric)
         held, at, kept, latest = links[way, link], 0, 0, -np.inf
         while at < count or begin < stop:
             if begin == stop or (at < count and _comes_first(queue[at], who[begin], time)):

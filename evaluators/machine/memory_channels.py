@@ -5,12 +5,14 @@ are simulated.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.machine.channel_layout import MemoryRequest, layout_slowdown
-from dse.space.array_math import Array, ceil_div, maximum, minimum
+from dse.evaluators.machine.mesh_fabric import tile_fabric
+from dse.space.array_math import Array, ceil_div, distinct_columns, maximum, minimum
 from dse.space.chip import Chip
 from dse.space.dram import MemorySystem, check_memory, peak_bandwidth, pseudo_channels_for_bandwidth
 from dse.space.fields import replace_leaves
@@ -164,6 +166,14 @@ def check_within(memory: MeshChannels | None, rows: int, cols: int) -> None:
         raise ValueError(f"memory channels at routers beyond the program's mesh of {rows} x {cols}")
 
 
+def is_on_last_row(memory: MeshChannels | None, rows: int) -> bool:
+    """Whether memory channels are along the last row of a program.
+
+    Its rows are then the last ones of its mesh.
+    """
+    return memory is not None and bool((np.asarray(memory.row) == rows - 1).all())
+
+
 def channels_used(chip: Chip) -> Any:
     """Channels that a mesh's columns use: one per column at most, over which blocks are spread. [-]"""
     return minimum(main_memory(chip).channels, chip.mesh.cols)
@@ -174,8 +184,42 @@ def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them, limited by the link up each column."""
     raw = _raw(chip)
     columns = ceil_div(chip.mesh.cols, raw.count)
-    link = chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock) * maximum(columns // 2, 1) / columns
-    return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+    link, side = chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock), maximum(columns // 2, 1)
+    if chip.die_link is None:
+        link = link * side / columns
+        return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+    fabric = tile_fabric(chip)
+    other, most = _columns_on_other_dies(chip.mesh.cols, raw.count, fabric.die_cols)
+    slow, near = link * (fabric.crossing_word / fabric.word), minimum(fabric.die_rows / chip.mesh.rows, 1.0)
+    # a block holds the links of its route: those to other dies as long as the slowest of them takes
+    mean = link * near + slow * (1 - near)
+    link = (mean * side + (slow - mean) * other) / columns
+    latency = raw.latency + 2 * most * fabric.crossing
+    return raw._replace(latency=latency, byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+
+
+def _columns_on_other_dies(cols: Any, count: Any, die_cols: Any) -> tuple[Any, Any]:
+    """Columns beside a channel, of those that it serves on one side, that are on other dies; and most crossings to one.
+
+    Of the channel that has most of them.
+    """
+    if not any(isinstance(side, np.ndarray) for side in (cols, count, die_cols)):
+        return _columns_by_channel(float(cols), float(count), float(die_cols))
+    sides = np.broadcast_arrays(cols, count, die_cols)
+    table = np.stack([side.ravel() for side in sides]).astype(float)
+    first, which = distinct_columns(table)
+    found_columns = np.array([_columns_by_channel(*kind) for kind in table[:, first].T.tolist()])[which]
+    return tuple(found_columns.T.reshape(2, *sides[0].shape))
+
+
+@lru_cache(maxsize=4096)
+def _columns_by_channel(cols: float, count: float, die_cols: float) -> tuple[float, float]:
+    column = np.arange(int(cols))
+    channel = column * int(count) // int(cols)
+    at = mesh_channels("south", int(count), 1, int(cols), 0.0, 1.0).col[channel]
+    crossings = np.abs(column // die_cols - at // die_cols)
+    sides = np.bincount(2 * channel + (column > at), weights=crossings > 0)
+    return float(sides.max()), float(crossings.max())
 
 
 def read_ahead_seconds_per_byte(chip: Chip) -> Any:

@@ -5,10 +5,16 @@ They follow PLMR, [he2025] section 3.1.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.machine.compute_engines import tile_engines
-from dse.space.array_math import maximum
+from dse.evaluators.silicon.die_division import is_divided
+from dse.space.array_math import ceil_div, maximum, where
 from dse.space.chip import Chip
 from dse.space.memoize import memoize_by_identity
+
+ONE_DIE = 2.0**52
+"""Cores of a die along a line where all cores of the line are on it: more than any line has."""
 
 
 class MeshFabric(NamedTuple):
@@ -36,6 +42,10 @@ class MeshFabric(NamedTuple):
         cycle: of the routers' clock. [s]
         vcs, depth: of a router's port, and flits that each holds; for the cycle-level simulator.
         apart: whether messages start and go beside what the engine does; 0 or 1.
+        die_rows, die_cols: cores of a die along a column and along a row; `ONE_DIE` where one die has the mesh.
+        crossing: a link to the next die, beside `hop`. [s]
+        crossing_word: a word of a message that crosses to another die, on every link of its route; at least `word`. [s]
+        missing_rows: rows of the first die that are not there, where a program runs on the last rows of a mesh.
     """
 
     hop: Any
@@ -56,11 +66,38 @@ class MeshFabric(NamedTuple):
     vcs: Any = 0
     depth: Any = 0
     apart: Any = 0.0
+    die_rows: Any = ONE_DIE
+    die_cols: Any = ONE_DIE
+    crossing: Any = 0.0
+    crossing_word: Any = 0.0
+    missing_rows: Any = 0.0
 
     @property
     def pace(self) -> Any:
         """Time from one word of a message to the next one. [s]"""
         return maximum(self.word, self.copy)
+
+    @property
+    def crossing_pace(self) -> Any:
+        """Time from one word to the next one of a message that crosses to another die. [s]"""
+        return maximum(self.pace, self.crossing_word)
+
+    def edge_seconds(self, rows: Any) -> Any:
+        """Time of a word over the links of a column from its edge to the last of some rows. [s]"""
+        return (rows - 1) * self.hop + (ceil_div(rows, self.die_rows) - 1) * self.crossing
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether messages cross to other dies, in some design."""
+        return isinstance(self.crossing_word, np.ndarray) or self.crossing_word > 0
+
+    def extra_pace(self, cores: Any, die_cores: Any) -> Any:
+        """What a word to a line of cores takes more where a die has fewer cores of the line. [s]"""
+        return where(cores > die_cores, self.crossing_pace - self.pace, 0.0)
+
+    def on_last_rows(self, rows: int) -> "MeshFabric":
+        """The fabric as a program on the last rows of a mesh finds it: the first die may have fewer rows."""
+        return self if self.die_rows >= ONE_DIE else self._replace(missing_rows=-rows % self.die_rows)
 
     @property
     def plain(self) -> "MeshFabric":
@@ -74,6 +111,20 @@ class MeshFabric(NamedTuple):
         requested with what was added.
         """
         return (2 if via == "answer" else 3) * self.launch + self.post
+
+
+def die_period(cores: Any, die_cores: Any) -> Any:
+    """Cores between two crossings on the line of a group that begins at a multiple of its length.
+
+    Exact where one of both lengths divides the other; where neither does, groups cross at different places, and this is the
+    closest that any do.
+
+    >>> die_period(32, 16.0), die_period(8, 16.0) == ONE_DIE, die_period(np.array([12.0, 16.0]), 8.0).tolist()
+    (16.0, True, [4.0, 8.0])
+    """
+    common = np.gcd(np.asarray(cores, np.int64), np.asarray(die_cores, np.int64)) * 1.0
+    period = np.where((common < cores) & (np.asarray(die_cores) < ONE_DIE), common, ONE_DIE)
+    return period if period.ndim else float(period)
 
 
 def mesh_fabric(chip: Chip) -> MeshFabric:
@@ -121,8 +172,30 @@ def tile_fabric(chip: Chip) -> MeshFabric:
         vcs=noc.vcs,
         depth=noc.vc_depth,
         apart=1.0,
+        **_crossings(chip),
     )
 
+
+def _crossings(chip: Chip) -> dict[str, Any]:
+    """Fields of a fabric for the dies that a mesh of tiles is divided into; none where it is not, or they take no time.
+
+    A network on chip passes words at its clock: a crossing takes whole cycles.
+    """
+    if chip.die_link is None:
+        return {}
+    link, cycle = chip.die_link, 1 / chip.clock
+    if not is_divided(link):
+        raise ValueError("the sides of the dies are not known: divide the mesh first, by silicon.area.divide_mesh")
+    return {
+        "die_rows": where(link.die_rows < chip.mesh.rows, link.die_rows, ONE_DIE),
+        "die_cols": where(link.die_cols < chip.mesh.cols, link.die_cols, ONE_DIE),
+        "crossing": ceil_div(link.latency * chip.clock - ROUNDING, 1.0) * cycle,
+        "crossing_word": maximum(chip.noc.word_cycles * cycle, chip.noc.word_bytes / link.link_bandwidth),
+    }
+
+
+ROUNDING = 1e-9
+"""Part of a cycle that a latency may exceed whole cycles by, which is rounding. [1]"""
 
 VALUE = 2.0
 """Bytes of what collectives move: numbers of 16 bits."""

@@ -7,9 +7,12 @@ when it finds every link free. Who comes first in the arrays goes first.
 
 Arrays over the mesh have shape (rows, cols); `ramps` is (2, rows, cols), out and in. `links` is (4, rows cols), towards east,
 west, south and north, those that a route takes one after the other side by side. What is kept of a link is until when it is
-held, less a hop for each link before it on its line: along a route that is one time. The last link of a line closes it, which
+held, less the time of the links before it on its line: along a route that is one time. The last link of a line closes it, which
 routes use on a torus, where that way is shorter. Where every pair of cores has a link, `links` is (cores, cores). All times in
 seconds.
+
+Where a mesh is divided into dies, a link from die to die takes `crossing` more, and words of a message that crosses one take
+`crossing_word` on every link of its route: the slowest link paces all, since routers hold few words.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,113 +21,23 @@ import numpy as np
 
 from dse.evaluators.machine.channel_queue import serve_block
 from dse.evaluators.machine.compile_cache import compiled_loop, compiled_part, compiled_with_arrays, inlined_function
-
-EAST, WEST, SOUTH, NORTH = 0, 1, 2, 3
-
-
-@inlined_function
-def message_ends(sr, sc, tr, tc, i):
-    """Source and target coordinates of a message, in numbers of one type."""
-    return np.int64(sr[i]), np.int64(sc[i]), np.int64(tr[i]), np.int64(tc[i])
-
-
-@inlined_function
-def group_member(row, col, g, m):
-    """Coordinates of a member of a group, in numbers of one type."""
-    return np.int64(row[g, m]), np.int64(col[g, m])
-
-
-@inlined_function
-def _direction(row, col, to_row, to_col):
-    if col != to_col:
-        return 0 if to_col > col else 1
-    return 2 if to_row > row else 3
-
-
-@inlined_function
-def link_index(row, col, way, shape):
-    """Line and place of the link that leaves (row, col) in a direction, and the length of such lines."""
-    rows, cols = shape
-    line, place, length = (row, col, cols) if way < 2 else (col, row, rows)
-    return line, length - 1 - place if way & 1 else place, length
-
-
-@compiled_part
-def _latest(links, way, first, count):
-    """Until when the last of some links is held; a while, since vector code, made of a range, costs more for a few links."""
-    latest = links[way, first]
-    link = first + 1
-    while link < first + count:
-        latest = max(latest, links[way, link])
-        link += 1
-    return latest
-
-
-@inlined_function
-def signed_hops(source, target, side, torus):
-    """Signed links from one place of a line to another, around the end if shorter on a torus. [-]"""
-    far = target - source
-    if torus and 2 * abs(far) > side:
-        return far - side if far > 0 else far + side
-    return far
-
-
-@compiled_part
-def _free_line(links, row, col, way, count, start, first, shape, hop):
-    """When a message may start, at the earliest at `start`, so that `count` links from (row, col) on are free for it.
-
-    `first` is the time from its start until its first word comes to the first of these links.
-    """
-    if count == 0:
-        return start
-    line, place, length = link_index(row, col, way, shape)
-    if place + count > length:  # a line that closes goes on at its beginning
-        start = max(start, _latest(links, way, line * length, place + count - length) - first - (length - place) * hop)
-        count = length - place
-    return max(start, _latest(links, way, line * length + place, count) + place * hop - first)
-
-
-@compiled_part
-def _hold_line(links, row, col, way, count, until, shape, hop):
-    """Holds `count` links from (row, col) on, the first of them until `until`, each next one a hop longer."""
-    if count:
-        line, place, length = link_index(row, col, way, shape)
-        if place + count > length:
-            for link in range(line * length, line * length + place + count - length):
-                links[way, link] = until + (length - place) * hop
-            count = length - place
-        at = line * length + place
-        link = at
-        while link < at + count:
-            links[way, link] = until - place * hop
-            link += 1
-
-
-@compiled_part
-def _cross(links, row, col, way, count, first, busy, shape, hop):
-    """When the first word of a message has crossed `count` links from (row, col) on, which it comes to at `first`.
-
-    It waits before each link until that is free, and takes it for `busy`.
-    """
-    if count == 0:
-        return first
-    line, place, length = link_index(row, col, way, shape)
-    last = place + count
-    first -= place * hop
-    link = line * length + place
-    while link < line * length + min(last, length):
-        first = max(first, links[way, link])
-        links[way, link] = first + busy
-        link += 1
-    if last > length:  # a line that closes goes on at its beginning
-        first += length * hop
-        last -= length
-        link = line * length
-        while link < line * length + last:
-            first = max(first, links[way, link])
-            links[way, link] = first + busy
-            link += 1
-    return first + last * hop
+from dse.evaluators.machine.mesh_lines import (
+    EAST,
+    NORTH,
+    SOUTH,
+    WEST,
+    cross_line,
+    crossings_between,
+    free_line_start,
+    group_member,
+    hold_line,
+    link_direction,
+    link_index,
+    message_ends,
+    route_seconds,
+    route_word,
+    signed_hops,
+)
 
 
 @inlined_function
@@ -171,8 +84,7 @@ def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ram
         end: filled with when targets have it.
         read: until when sources have read what they send, brought up to date.
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, engine.shape
-    pace = max(fabric.word, fabric.copy)
+    ramp, shape = fabric.ramp, engine.shape
     for i in range(len(sr)):
         row, col, to_row, to_col = message_ends(sr, sc, tr, tc, i)
         east, south = signed_hops(col, to_col, shape[1], torus), signed_hops(row, to_row, shape[0], torus)
@@ -181,17 +93,19 @@ def carry_messages(sr, sc, tr, tc, words, stage, torus, ready, free, engine, ram
             end[i] = max(ready[row, col], free[to_row, to_col])
             read[row, col] = max(read[row, col], end[i])
             continue
-        stream, busy = words[i] * pace, words[i] * fabric.word
+        crossings = crossings_between(row, col, to_row, to_col, fabric)
+        word = route_word(crossings, fabric)
+        stream, busy = words[i] * max(word, fabric.copy), words[i] * word
         start = max(ready[row, col], engine[row, col]) + fabric.post
         engine[row, col] = start + words[i] * fabric.copy
         start = max(start, free[to_row, to_col], ramps[0, row, col])
         ramps[0, row, col] = start + stream
         read[row, col] = max(read[row, col], start + stream)
-        first = _cross(links, row, col, EAST if east > 0 else WEST, across, start + ramp, busy, shape, hop)
-        first = _cross(links, row, to_col, SOUTH if south > 0 else NORTH, down, first, busy, shape, hop)
+        first = cross_line(links, row, col, EAST if east > 0 else WEST, across, start + ramp, busy, shape, fabric)
+        first = cross_line(links, row, to_col, SOUTH if south > 0 else NORTH, down, first, busy, shape, fabric)
         first = max(first + ramp, ramps[1, to_row, to_col])
         ramps[1, to_row, to_col] = first + busy
-        end[i] = max(start + 2 * ramp + (across + down) * hop + stream, first + busy) + stage
+        end[i] = max(start + 2 * ramp + route_seconds(across + down, crossings, fabric) + stream, first + busy) + stage
 
 
 @compiled_loop
@@ -325,6 +239,30 @@ def combine_arrivals(tr, tc, values, ready, engine, fabric, end):
         engine[r, c] = end[i] = done
 
 
+@inlined_function
+def _way_seconds(r0, c0, r, c, shape, torus, fabric):
+    """Time of a first word over the links from a core to another one of its tree."""
+    hops = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+    return route_seconds(hops, crossings_between(r0, c0, r, c, fabric), fabric)
+
+
+@inlined_function
+def _branch_seconds(r0, c0, down, across, fabric):
+    """Time of a first word over so many links down, or up, and across from the root of a tree."""
+    return route_seconds(abs(down) + abs(across), crossings_between(r0, c0, r0 + down, c0 + across, fabric), fabric)
+
+
+@compiled_part
+def _tree_word(row, col, g, fabric):
+    """Time of a word on each link of the tree of a group, which is that of its slowest one."""
+    r0, c0 = group_member(row, col, g, 0)
+    crossings = 0.0
+    for m in range(row.shape[1]):
+        r, c = group_member(row, col, g, m)
+        crossings = max(crossings, crossings_between(r0, c0, r, c, fabric))
+    return route_word(crossings, fabric)
+
+
 @compiled_part
 def _branches(row, col, g, rows_first, shape, torus, places):
     """How far the tree of a group's cores reaches from its root, the first of them, along its trunk and along each branch.
@@ -364,8 +302,7 @@ def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramp
         end: filled with when each member has it, shape (groups, members); the root has it when it starts.
         left: filled with when the root has sent it.
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
-    pace = max(fabric.word, fabric.copy)
+    ramp, shape = fabric.ramp, ready.shape
     branches = np.zeros((2, shape[1]), np.int64)
     for g in range(len(row)):
         r0, c0 = group_member(row, col, g, 0)
@@ -374,7 +311,8 @@ def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramp
             if fabric.apart > 0:  # what a core keeps is in the order of its messages as well
                 engine[r0, c0] = max(engine[r0, c0], end[g, 0])
             continue
-        stream = words[g] * pace
+        word = _tree_word(row, col, g, fabric)
+        stream = words[g] * max(word, fabric.copy)
         start = max(ready[r0, c0], engine[r0, c0]) + fabric.post
         if switched:
             start += fabric.launch
@@ -382,31 +320,31 @@ def carry_multicasts(row, col, words, switched, torus, ready, free, engine, ramp
         start = max(start, ramps[0, r0, c0])
         for m in range(row.shape[1]):
             r, c = group_member(row, col, g, m)
-            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            away = _way_seconds(r0, c0, r, c, shape, torus, fabric)
             start = max(start, free[r, c])
-            if away:
-                start = max(start, ramps[1, r, c] - 2 * ramp - away * hop)
+            if r != r0 or c != c0:
+                start = max(start, ramps[1, r, c] - 2 * ramp - away)
         east, west = _branches(row, col, g, False, shape, torus, branches)
-        start = _free_line(links, r0, c0, EAST, east, start, ramp, shape, hop)
-        start = _free_line(links, r0, c0, WEST, west, start, ramp, shape, hop)
+        start = free_line_start(links, r0, c0, EAST, east, start, ramp, shape, fabric)
+        start = free_line_start(links, r0, c0, WEST, west, start, ramp, shape, fabric)
         for step in range(-west, east + 1):
             c = (c0 + step) % shape[1]
-            first = ramp + abs(step) * hop
-            start = _free_line(links, r0, c, SOUTH, branches[0, c], start, first, shape, hop)
-            start = _free_line(links, r0, c, NORTH, branches[1, c], start, first, shape, hop)
-        until = start + ramp + words[g] * fabric.word
-        _hold_line(links, r0, c0, EAST, east, until, shape, hop)
-        _hold_line(links, r0, c0, WEST, west, until, shape, hop)
+            first = ramp + _branch_seconds(r0, c0, 0, step, fabric)
+            start = free_line_start(links, r0, c, SOUTH, branches[0, c], start, first, shape, fabric)
+            start = free_line_start(links, r0, c, NORTH, branches[1, c], start, first, shape, fabric)
+        until = start + ramp + words[g] * word
+        hold_line(links, r0, c0, EAST, east, until, shape, fabric)
+        hold_line(links, r0, c0, WEST, west, until, shape, fabric)
         for step in range(-west, east + 1):
             c = (c0 + step) % shape[1]
-            _hold_line(links, r0, c, SOUTH, branches[0, c], until + abs(step) * hop, shape, hop)
-            _hold_line(links, r0, c, NORTH, branches[1, c], until + abs(step) * hop, shape, hop)
+            hold_line(links, r0, c, SOUTH, branches[0, c], until + _branch_seconds(r0, c0, 0, step, fabric), shape, fabric)
+            hold_line(links, r0, c, NORTH, branches[1, c], until + _branch_seconds(r0, c0, 0, step, fabric), shape, fabric)
         for m in range(row.shape[1]):
             r, c = group_member(row, col, g, m)
-            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
-            end[g, m] = start + 2 * ramp + away * hop + stream if away else start
-            if away:
-                ramps[1, r, c] = end[g, m] - stream + words[g] * fabric.word
+            away = _way_seconds(r0, c0, r, c, shape, torus, fabric)
+            end[g, m] = start + 2 * ramp + away + stream if r != r0 or c != c0 else start
+            if r != r0 or c != c0:
+                ramps[1, r, c] = end[g, m] - stream + words[g] * word
         left[g] = ramps[0, r0, c0] = start + stream
 
 
@@ -426,44 +364,63 @@ def carry_reductions(row, col, words, torus, ready, free, engine, ramps, links, 
         left: filled with when each member has sent its words, shape (groups, members).
         end: filled with when the root has the sums, shape (groups,).
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
-    pace = max(fabric.word, fabric.copy)
+    ramp, shape = fabric.ramp, ready.shape
     branches = np.zeros((2, shape[0]), np.int64)
     for g in range(len(row)):
         r0, c0 = group_member(row, col, g, 0)
         if row.shape[1] == 1:
             end[g] = left[g, 0] = max(ready[r0, c0], free[r0, c0])
             continue
-        stream = words[g] * pace
+        word = _tree_word(row, col, g, fabric)
+        stream = words[g] * max(word, fabric.copy)
         first = max(free[r0, c0], ramps[1, r0, c0]) - ramp  # when the root's router has the first word of the sums
         for m in range(row.shape[1]):
             r, c = group_member(row, col, g, m)
-            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
+            away = _way_seconds(r0, c0, r, c, shape, torus, fabric)
             start = max(ready[r, c], engine[r, c]) + fabric.post
             engine[r, c] = start + words[g] * fabric.copy
-            first = max(first, max(start, ramps[0, r, c]) + ramp + away * hop)
+            first = max(first, max(start, ramps[0, r, c]) + ramp + away)
         south, north = _branches(row, col, g, True, shape, torus, branches)
-        first = _free_line(links, (r0 + south) % shape[0], c0, NORTH, south, first, -south * hop, shape, hop)
-        first = _free_line(links, (r0 - north) % shape[0], c0, SOUTH, north, first, -north * hop, shape, hop)
+        first = free_line_start(
+            links, (r0 + south) % shape[0], c0, NORTH, south, first, -_branch_seconds(r0, c0, south, 0, fabric), shape, fabric
+        )
+        first = free_line_start(
+            links, (r0 - north) % shape[0], c0, SOUTH, north, first, -_branch_seconds(r0, c0, -north, 0, fabric), shape, fabric
+        )
         for step in range(-north, south + 1):
             r = (r0 + step) % shape[0]
             east, west = branches[0, r], branches[1, r]
-            before = -(abs(step) + east) * hop
-            first = _free_line(links, r, (c0 + east) % shape[1], WEST, east, first, before, shape, hop)
-            before = -(abs(step) + west) * hop
-            first = _free_line(links, r, (c0 - west) % shape[1], EAST, west, first, before, shape, hop)
-        until = first + words[g] * fabric.word
-        _hold_line(links, (r0 + south) % shape[0], c0, NORTH, south, until - south * hop, shape, hop)
-        _hold_line(links, (r0 - north) % shape[0], c0, SOUTH, north, until - north * hop, shape, hop)
+            before = -_branch_seconds(r0, c0, step, east, fabric)
+            first = free_line_start(links, r, (c0 + east) % shape[1], WEST, east, first, before, shape, fabric)
+            before = -_branch_seconds(r0, c0, step, -west, fabric)
+            first = free_line_start(links, r, (c0 - west) % shape[1], EAST, west, first, before, shape, fabric)
+        until = first + words[g] * word
+        hold_line(
+            links, (r0 + south) % shape[0], c0, NORTH, south, until - _branch_seconds(r0, c0, south, 0, fabric), shape, fabric
+        )
+        hold_line(
+            links, (r0 - north) % shape[0], c0, SOUTH, north, until - _branch_seconds(r0, c0, -north, 0, fabric), shape, fabric
+        )
         for step in range(-north, south + 1):
             r = (r0 + step) % shape[0]
             east, west = branches[0, r], branches[1, r]
-            _hold_line(links, r, (c0 + east) % shape[1], WEST, east, until - (abs(step) + east) * hop, shape, hop)
-            _hold_line(links, r, (c0 - west) % shape[1], EAST, west, until - (abs(step) + west) * hop, shape, hop)
+            hold_line(
+                links, r, (c0 + east) % shape[1], WEST, east, until - _branch_seconds(r0, c0, step, east, fabric), shape, fabric
+            )
+            hold_line(
+                links,
+                r,
+                (c0 - west) % shape[1],
+                EAST,
+                west,
+                until - _branch_seconds(r0, c0, step, -west, fabric),
+                shape,
+                fabric,
+            )
         for m in range(row.shape[1]):
             r, c = group_member(row, col, g, m)
-            away = abs(signed_hops(r0, r, shape[0], torus)) + abs(signed_hops(c0, c, shape[1], torus))
-            left[g, m] = ramps[0, r, c] = first - away * hop - ramp + stream
+            away = _way_seconds(r0, c0, r, c, shape, torus, fabric)
+            left[g, m] = ramps[0, r, c] = first - away - ramp + stream
         end[g] = ramps[1, r0, c0] = first + ramp + stream
 
 
@@ -483,12 +440,13 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
         end: filled with when the root has the sums, shape (groups,).
     """
     members = row.shape[1]
-    hop, ramp, shape = fabric.hop, fabric.ramp, ready.shape
-    pace = max(fabric.word, fabric.copy)
+    ramp, shape = fabric.ramp, ready.shape
     arrived, counts = np.empty(2), np.zeros(2, np.int64)
     for g in range(len(row)):
         r0, c0 = group_member(row, col, g, 0)
-        stream, busy = words[g] * pace, words[g] * fabric.word
+        word = _tree_word(row, col, g, fabric)
+        pace = max(word, fabric.copy)
+        stream, busy = words[g] * pace, words[g] * word
         end[g] = max(ready[r0, c0], free[r0, c0])
         middle = 0
         for place in range(members):
@@ -500,12 +458,13 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
             counts[side] = members - 1 - middle if side == 0 else middle
             for turn in range(counts[side]):
                 m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)
+                way = route_seconds(hops, crossings_between(r, c, to_row, to_col, fabric), fabric)
                 start = max(ready[r, c], ramps[0, r, c])
                 if head >= 0:
                     start = max(start, head)
-                start = _free_line(links, r, c, _direction(r, c, to_row, to_col), hops, start, ramp, shape, hop)
+                start = free_line_start(links, r, c, link_direction(r, c, to_row, to_col), hops, start, ramp, shape, fabric)
                 left[g, m] = start + stream
-                arrived[side] = start + 2 * ramp + hops * hop
+                arrived[side] = start + 2 * ramp + way
                 head = max(arrived[side], ramps[1, to_row, to_col]) + fabric.stage
         # words of both sides take turns at the root's way in while both are there
         first = 0 if counts[1] == 0 or 0 <= arrived[0] <= arrived[1] else 1
@@ -513,9 +472,7 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
             arrived[side] = max(arrived[side], ramps[1, r0, c0])
         alone = arrived[1 - first] - arrived[first] if counts[1 - first] else stream
         together = max(words[g] - alone / pace, 0.0)
-        arrived[first] = max(
-            arrived[first] + min(alone, stream) + together * max(pace, 2 * fabric.word), arrived[first] + stream
-        )
+        arrived[first] = max(arrived[first] + min(alone, stream) + together * max(pace, 2 * word), arrived[first] + stream)
         arrived[1 - first] = max(arrived[first] + (words[g] - together) * pace, arrived[1 - first] + stream)
         for side in range(2):
             if counts[side] == 0:
@@ -524,10 +481,11 @@ def carry_software_reductions(row, col, order, words, ready, free, ramps, links,
             end[g] = max(end[g], last + fabric.stage)
             for turn in range(counts[side] - 1, -1, -1):  # words that wait for a way in hold up those behind them
                 m, r, c, to_row, to_col, hops = _link_of_line(row, col, order, g, side, turn)
+                way = route_seconds(hops, crossings_between(r, c, to_row, to_col, fabric), fabric)
                 ramps[1, to_row, to_col] = last + busy - stream
-                left[g, m] = ramps[0, r, c] = max(left[g, m], last - 2 * ramp - hops * hop)
+                left[g, m] = ramps[0, r, c] = max(left[g, m], last - 2 * ramp - way)
                 until = left[g, m] + ramp + busy - stream
-                _hold_line(links, r, c, _direction(r, c, to_row, to_col), hops, until, shape, hop)
+                hold_line(links, r, c, link_direction(r, c, to_row, to_col), hops, until, shape, fabric)
                 last = left[g, m] - fabric.stage
 
 
@@ -541,24 +499,39 @@ def _link_of_line(row, col, order, g, side, turn):
     return m, r, c, to_row, to_col, abs(to_row - r) + abs(to_col - c)
 
 
+@inlined_function
+def block_seconds(r, c, at, memory, fabric):
+    """Time of a first word over the links between a memory channel and a core."""
+    row0, col0 = memory.row[at], memory.col[at]
+    crossings = crossings_between(row0, col0, r, c, fabric)
+    return route_seconds(abs(c - col0) + abs(r - row0), crossings, fabric)
+
+
+@inlined_function
+def block_word(r, c, at, memory, fabric):
+    """Time of a word on each link between a memory channel and a core."""
+    return route_word(crossings_between(memory.row[at], memory.col[at], r, c, fabric), fabric)
+
+
 @compiled_part
 def deliver_block(r, c, at, words, first, ramps, links, memory, fabric):
     """Time at which a block arrives at its core; it holds its route until then.
 
     Its first word may leave the memory channel at `first`.
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, ramps.shape[1:]
+    ramp, shape = fabric.ramp, ramps.shape[1:]
     row0, col0 = memory.row[at], memory.col[at]
-    across, down, stream = abs(c - col0), abs(r - row0), words * fabric.word
-    hops = across + down
-    start = max(first, ramps[1, r, c] - ramp - hops * hop)
+    across, down, stream = abs(c - col0), abs(r - row0), words * block_word(r, c, at, memory, fabric)
+    way = block_seconds(r, c, at, memory, fabric)
+    start = max(first, ramps[1, r, c] - ramp - way)
     x_way = 0 if c > col0 else 1
     y_way = 2 if r > row0 else 3
-    start = _free_line(links, row0, col0, x_way, across, start, 0.0, shape, hop)
-    start = _free_line(links, row0, c, y_way, down, start, across * hop, shape, hop)
-    _hold_line(links, row0, col0, x_way, across, start + stream, shape, hop)
-    _hold_line(links, row0, c, y_way, down, start + across * hop + stream, shape, hop)
-    ramps[1, r, c] = start + hops * hop + ramp + stream
+    start = free_line_start(links, row0, col0, x_way, across, start, 0.0, shape, fabric)
+    turn = route_seconds(across, crossings_between(row0, col0, row0, c, fabric), fabric)
+    start = free_line_start(links, row0, c, y_way, down, start, turn, shape, fabric)
+    hold_line(links, row0, col0, x_way, across, start + stream, shape, fabric)
+    hold_line(links, row0, c, y_way, down, start + turn + stream, shape, fabric)
+    ramps[1, r, c] = start + way + ramp + stream
     return ramps[1, r, c]
 
 
@@ -568,26 +541,27 @@ def store_blocks(row, col, channel, words, nbytes, ask_times, dma, ramps, links,
 
     `end` is filled with when each has left its core.
     """
-    hop, ramp, shape = fabric.hop, fabric.ramp, dma.shape
-    stream = words * fabric.word
+    ramp, shape = fabric.ramp, dma.shape
     for i in range(len(row)):
         r, c, at = np.int64(row[i]), np.int64(col[i]), channel[i]
         row0, col0 = memory.row[at], memory.col[at]
         across, down = abs(c - col0), abs(r - row0)
+        stream, way = words * block_word(r, c, at, memory, fabric), block_seconds(r, c, at, memory, fabric)
+        turn = route_seconds(across, crossings_between(r, c, r, col0, fabric), fabric)
         start = max(ask_times[i], dma[r, c]) + fabric.post
         dma[r, c] = start
         start = max(start, ramps[0, r, c])
         x_way = 0 if col0 > c else 1
         y_way = 2 if row0 > r else 3
-        start = _free_line(links, r, c, x_way, across, start, ramp, shape, hop)
-        start = _free_line(links, r, col0, y_way, down, start, ramp + across * hop, shape, hop)
+        start = free_line_start(links, r, c, x_way, across, start, ramp, shape, fabric)
+        start = free_line_start(links, r, col0, y_way, down, start, ramp + turn, shape, fabric)
         until = start + ramp + stream
-        _hold_line(links, r, c, x_way, across, until, shape, hop)
-        _hold_line(links, r, col0, y_way, down, until + across * hop, shape, hop)
+        hold_line(links, r, c, x_way, across, until, shape, fabric)
+        hold_line(links, r, col0, y_way, down, until + turn, shape, fabric)
         end[i] = ramps[0, r, c] = start + stream
-        _, through = serve_block(at, start + ramp + (across + down) * hop, nbytes, True, served, pauses, memory)
+        _, through = serve_block(at, start + ramp + way, nbytes, True, served, pauses, memory)
         if through == served[at]:
-            served[at] = max(through, until + (across + down) * hop)
+            served[at] = max(through, until + way)
 
 
 @compiled_loop

@@ -115,9 +115,9 @@ def _served(order, row, col, channel, words, nbytes, ask_times, dma, served, pau
         r, c, at = row[i], col[i], channel[i]
         start = max(ask_times[i], dma[r, c]) + fabric.post
         dma[r, c] = start
-        arrival = start + fabric.ramp + (abs(c - memory.col[at]) + abs(r - memory.row[at])) * fabric.hop
+        arrival = start + fabric.ramp + noc.block_seconds(r, c, at, memory, fabric)
         begin, through = serve_block(at, arrival, nbytes[i], False, served, pauses, memory)
-        blocks[i, 5] = max(begin, through - words[i] * fabric.word) + memory.latency
+        blocks[i, 5] = max(begin, through - words[i] * noc.block_word(r, c, at, memory, fabric)) + memory.latency
 
 
 @compiled_loop
@@ -137,7 +137,7 @@ def request_blocks(
     _served(order, row, col, channel, words, nbytes, ask_times, dma, served, pauses, memory, fabric, blocks)
     for i in range(len(row)):
         slot, r, c = np.int64(blocks[i, 4]), row[i], col[i]
-        soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * fabric.word
+        soonest = blocks[i, 5] + away[i] + fabric.ramp + words[i] * noc.block_word(r, c, channel[i], memory, fabric)
         ready[slot, r, c] = max(ready[slot, r, c], soonest)
         for age in range(depths[slot] - 1, 0, -1):
             read[slot, age, r, c] = read[slot, age - 1, r, c]

@@ -22,7 +22,7 @@ a credit, a flit or a free channel costs nothing until it comes. Ports, and chan
 import numpy as np
 
 from dse.evaluators.machine.compile_cache import compiled_part, index, inlined_function, lowest, next_set_bit
-from dse.evaluators.machine.router_state import ARRIVED, BITS, CORE, CROSSED, HAS, HERE, MASK, SENT, TAIL, WAITS
+from dse.evaluators.machine.router_state import ARRIVED, BITS, CORE, CROSSED, FRACTION, HAS, HERE, MASK, SENT, TAIL, WAITS
 from dse.evaluators.machine.timing_wheel import (
     channel_record,
     port_number,
@@ -214,6 +214,12 @@ def _leave(net, channel, flit, now):
 
 
 @inlined_function
+def _next_frame(net, now):
+    """When a link from die to die takes its next flit: at the first frame after this cycle, frames being no whole cycles."""
+    return (((now << FRACTION) // net.frame + 1) * net.frame + (1 << FRACTION) - 1) >> FRACTION
+
+
+@inlined_function
 def _send(net, channel, at, now):
     """A branch that has won the switch sends its flit, unless it has no channel or no room there after all."""
     port = port_number(net, at)
@@ -226,10 +232,11 @@ def _send(net, channel, at, now):
     _out(net, out).credits = credits
     if credits == 0:
         port_record(net, at).room &= ~(1 << vc)
-    port_record(net, at).free = now + port_record(net, at).width
+    width = port_record(net, at).width
+    port_record(net, at).free = now + width if width else _next_frame(net, now)
     net.sums[CROSSED] += 1
     if port < CORE:
-        slot = now + net.forward & net.slots
+        slot = now + net.forward + port_record(net, at).far & net.slots
         k = wheel_slot_record(net, slot).comings
         net.coming[index(k)].at, net.coming[index(k)].flit = port_record(net, at).onward + vc, flit
         wheel_slot_record(net, slot).comings = k + 1

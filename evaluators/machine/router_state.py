@@ -44,14 +44,14 @@ input channels. A core's or memory channel's own: whether a packet has it."""
 
 PORT = _record(
     free="i8", onward="u4", back="u4", width="u4", unused="u2", room="u2",
-    turn="u1", grant="u1", accept="u1", wanted="u1", askers="u1", wants=("u2", 8), asks=("u2", 8),
+    turn="u1", grant="u1", accept="u1", wanted="u1", askers="u1", far="u1", wants=("u2", 8), asks=("u2", 8),
 )  # fmt: skip
 """A port, both ways, a line of a cache.
 
 When its link is free; the first input channel at its other end (`channels` and more: a core's), and the first output channel of
-what feeds it; cycles that a flit takes its link; output channels that no packet has; those with room; pointers to its channels,
-to inputs and to outputs; inputs that want a turn of the switch to it, and that ask for channels; and of each input its channels
-that could use a turn, and that ask.
+what feeds it; cycles that a flit takes its link, 0 for a frame of a link to another die; output channels that no packet has;
+those with room; pointers to its channels, to inputs and to outputs; inputs that want a turn of the switch to it, and that ask
+for channels; cycles that its link takes beyond others; and of each input its channels that could use a turn, and that ask.
 """
 
 ROUTER = _record(row="i4", col="i4")
@@ -62,6 +62,24 @@ route."""
 
 COMING = _record(at="u4", flit="u4")
 TURN = _record(channel="u4", at="u4")
+
+
+FRACTION = 16
+"""Bits of the part of a cycle that a frame has."""
+
+
+class DieLinkPorts(NamedTuple):
+    """Ports of routers that lead to other dies.
+
+    Attributes:
+        ports: which do, shape (routers, ports).
+        far: cycles that their links take beyond others.
+        frame: cycles from flit to flit of such a link; at least 1.
+    """
+
+    ports: Array
+    far: int
+    frame: float
 
 
 class RouterTables(NamedTuple):
@@ -76,6 +94,7 @@ class RouterTables(NamedTuple):
         shift, within: bits of a channel's number that are its place in its port; a mask of them.
         channels, at_once, at_most, slots: input channels; flits that may come to routers in a cycle, and to cores; a mask of
             cycles.
+        frame: cycles from flit to flit of a link from die to die, in units of 2 ** -`FRACTION`.
         router_of, number: router of a port, and its number there.
         buffer: flits, `depth` for each input channel.
         channel, out, port, router: records.
@@ -111,6 +130,7 @@ class RouterTables(NamedTuple):
     at_once: int
     at_most: int
     slots: int
+    frame: int
     router_of: Array
     number: Array
     buffer: Array
@@ -166,6 +186,7 @@ def make_router_tables(
     packets: int = 0,
     trees: int = 0,
     sums: bool = False,
+    die_links: DieLinkPorts | None = None,
 ) -> RouterTables:
     """State of empty routers of a mesh. Delays are in cycles.
 
@@ -178,18 +199,21 @@ def make_router_tables(
         packets: at a time; as many as there is room for where 0.
         trees: for packets that are copied or added.
         sums: whether packets are added.
+        die_links: links to other dies, whose receivers have room for what is on the way; None where there are none.
     """
     n, ports, shift = rows * cols, CORE + 1 + memory, (vcs - 1).bit_length()
     channels, own = n * ports << shift, n * (ports - CORE) << shift
     eject = forward if eject is None else eject
     # flits that are on a way to and from cores, and credits
     on_way = (eject + credit, inject + local) if roomy else (0, 0)
-    slots = 1 << int(max(forward, eject, credit, inject, route + 1, local)).bit_length()
-    at_once, at_most, ring, words = 2 * n * ports, n * (ports - CORE), depth + on_way[1], -(-n * ports // 64)
+    far = 0 if die_links is None else die_links.far
+    slots = 1 << int(max(forward + far, eject, credit, inject, route + 1, local)).bit_length()
+    at_once, at_most, words = 2 * n * ports, n * (ports - CORE), -(-n * ports // 64)
+    ring = depth + max(on_way[1], far)
     packets = packets or (channels + own) * depth + n
     ways = (8, 8, 8, 2, 0, 1, 4, 4, 4) if row_first else (2, 8, 1, 2, 0, 1, 2, 4, 1)
     width = np.ones(1, np.int64) if width is None else width
-    _hold(n, channels + own, ring, depth + on_way[0], packets, int(width.max()))
+    _hold(n, channels + own, ring, depth + on_way[0], packets, int(width.max()), far)
     shapes: dict[str, tuple[Any, Any]] = {
         "router_of": (n * ports, np.uint32), "number": (n * ports, np.uint8), "router": (n, ROUTER),
         "buffer": (channels * ring, np.uint32), "channel": (channels, CHANNEL), "chain": (channels if sums else 0, CHAIN),
@@ -210,9 +234,16 @@ def make_router_tables(
         route=route, forward=forward, eject=eject, credit=credit, inject=inject, local=local,
         speculative=int(speculative), ways=sum(way << 4 * k for k, way in enumerate(ways)),
         shift=shift, within=(1 << shift) - 1, channels=channels, at_once=at_once, at_most=at_most, slots=slots - 1, apart=0,
+        frame=1 << FRACTION if die_links is None else round(die_links.frame * (1 << FRACTION)),
         **arrays,
     )  # fmt: skip
     _begin(made, cols, width, depth, on_way)
+    if die_links is not None:
+        port = made.port.reshape(n, ports)
+        port["far"][die_links.ports] = far
+        port["width"][die_links.ports] = int(die_links.frame) if float(die_links.frame).is_integer() else 0
+        first = np.flatnonzero(die_links.ports) << shift
+        made.out["credits"][first[:, None] + np.arange(1 << shift)] += far
     return made
 
 
@@ -231,13 +262,14 @@ def _begin(made: RouterTables, cols: int, width: Array, depth: int, on_way: tupl
     _give_credits(made.out, port, made.shift, depth, on_way)
 
 
-def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, width: int) -> None:
+def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, width: int, far: int) -> None:
     """Refuse what the numbers of records have no bits for.
 
     Args:
         routers, channels, packets: how many there are.
         inside, outside: flits of an input channel of a router, and of a core.
         width: cycles that a flit takes a port.
+        far: cycles that a link to another die takes beyond others.
 
     Raises:
         DesignError: a number is too large for its field.
@@ -249,6 +281,7 @@ def _hold(routers: int, channels: int, inside: int, outside: int, packets: int, 
         ("chip.noc.ramp_cycles", "flits of a channel", inside, CHANNEL["count"]),
         ("chip.noc.ramp_cycles", "flits of a channel", outside, OUT["credits"]),
         ("chip.noc.word_cycles", "cycles of a flit", width, PORT["width"]),
+        ("chip.die_link.latency", "cycles of a link", far, PORT["far"]),
     )  # fmt: skip
     for address, what, need, kind in needs:
         if need > np.iinfo(kind).max:

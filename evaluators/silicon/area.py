@@ -1,5 +1,6 @@
 """Area of a chip by part, from its process node or from a paper's own model."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from dse.evaluators.silicon import link_wiring as links
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.evaluators.silicon.die_division import crossing_links, describe_division, divided_link, is_divided
 from dse.space.array_math import ceil_div, maximum, minimum, option_index, where
 from dse.space.array_math import sum_nonzero as summed
 from dse.space.chip import DATAFLOWS, Chip, decode_only_chip
@@ -15,7 +17,7 @@ from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.number_formats import FORMATS, FormatRates
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
-from dse.space.technology import ProcessNode
+from dse.space.technology import DieCrossings, ProcessNode
 
 SPECIAL = 1.0
 """Vector-engine area of an exponential, a root or a quotient per cycle, in operations per cycle."""
@@ -58,9 +60,13 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
     if chip.areas is not None or chip.router is not None:
         cores = _as_published(chip) if chip.router is None else {"network": _routers(chip)}
         return cores, summed(cores.values())
-    cores, share = _of_cores(chip, decode_cores) | _around(chip), chip.technology.other_area_share
-    whole = summed(cores.values())
-    if chip.tile is not None:
+    cores, whole = _undivided(chip, decode_cores)
+    share = chip.technology.other_area_share
+    if chip.die_link is not None:
+        link = divide_mesh(chip).die_link
+        cut = 2 * crossing_links(chip, link) * link.link_bandwidth * link.phy_area
+        cores[DIE_LINK_BLOCK], whole = cores[DIE_LINK_BLOCK] + cut, whole + cut
+    elif chip.tile is not None:
         cut = _cut(chip, _dies(chip, whole / (1 - share)))
         cores[DIE_LINK_BLOCK], whole = cores[DIE_LINK_BLOCK] + cut, whole + cut
     if chip.base is not None:
@@ -68,6 +74,40 @@ def _made(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
         cores["vias of base dies"], whole = vias, whole + vias
     other = whole * (share / (1 - share))
     return cores | {"other": other}, whole + other
+
+
+def _undivided(chip: Chip, decode_cores: Any = 0) -> tuple[dict[str, Any], Any]:
+    """Parts of a chip, and their sum, without links between dies that a mesh is divided into."""
+    blocks = _of_cores(chip, decode_cores) | _around(chip)
+    return blocks, summed(blocks.values())
+
+
+@memoize_by_identity
+def divide_mesh(chip: Chip) -> Chip:
+    """Return a chip with the sides of its dies, and the bandwidth of a link from die to die.
+
+    A chip without die crossings, or of which all of this is known, stays as it is. What is made of parts of the chip, or with
+    another memory, then keeps its dies.
+    """
+    known = chip.die_link is None or is_divided(chip.die_link)
+    return chip if known else replace(chip, die_link=_division(chip))
+
+
+def describe_dies(chip: Chip) -> str:
+    """Text on the dies of a mesh of tiles and what crossings between them take; empty string for one die."""
+    if chip.tile is None or chip.dies is not None:
+        return ""
+    dies = int(die_counts(chip, total_area(chip))[0])
+    if chip.die_link is not None:
+        return describe_division(chip, divide_mesh(chip).die_link)
+    return f"the mesh is on {dies} dies, and crossings between them take no time" if dies > 1 else ""
+
+
+@computed_per_batch
+def _division(chip: Chip) -> DieCrossings:
+    area = _undivided(chip)[1] / (1 - chip.technology.other_area_share)
+    edge = (area / (chip.mesh.rows * chip.mesh.cols)) ** 0.5
+    return divided_link(chip, _dies(chip, area), edge)
 
 
 @computed_per_batch

@@ -9,6 +9,7 @@ from dse.evaluators.silicon import area
 from dse.evaluators.silicon import link_wiring as links
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.evaluators.silicon.die_division import crossing_links
 from dse.space.array_math import map_distinct, maximum, sum_nonzero, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
@@ -87,8 +88,21 @@ def dynamic_energy(activity: Activity, chip: Chip, width: float = WORD) -> Any:
         energy = energy + activity.linked_bytes * links.die_wiring(chip).mean * _near(chip)
     if chip.nodes is not None or chip.chain is not None:
         energy = energy + activity.boxed_bytes * chip_link_energy_per_byte(chip)
+    if chip.die_link is not None:
+        energy = energy + activity.hop_bytes * _crossing_share(chip) * chip.die_link.energy_per_byte
     devices = memory_devices(chip)
     return energy if devices is None else energy + activity.memory_bytes * devices.energy_per_byte
+
+
+@computed_per_batch
+def _crossing_share(chip: Chip) -> Any:
+    """Share of the links of a mesh that lead from die to die; broadcasts over designs. [1]
+
+    Bytes cross dies in the same share of their hops where they go along whole rows or columns, or to an edge; where groups of
+    tiles are smaller than a die, fewer do.
+    """
+    rows, cols = chip.mesh.rows, chip.mesh.cols
+    return crossing_links(chip, area.divide_mesh(chip).die_link) / maximum(rows * (cols - 1) + cols * (rows - 1), 1)
 
 
 def _product(chip: Chip, width: float) -> Any:

@@ -7,7 +7,8 @@ import numpy as np
 from dse.evaluators.silicon import area, energy
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
-from dse.space.array_math import ceil_div, extremes, maximum, where
+from dse.evaluators.silicon.die_division import die_grid
+from dse.space.array_math import ceil_div, extremes, maximum, minimum, remainder, where
 from dse.space.chip import Chip
 from dse.space.limits import Limit
 from dse.space.main_memory import main_memory, memory_devices
@@ -69,11 +70,32 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
             "W/mm2",
         ),
     ]
+    if chip.die_link is not None:
+        made += _division_bounds(chip, whole)
     if memory_devices(chip) is None:
         return made
     edges = area.EDGES * die_area**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
+    if chip.die_link is not None:  # edges between dies are for their links
+        edges = 2 * (chip.mesh.rows + chip.mesh.cols) * _tile_edge(chip, whole) * own.memory_edge_share
     shore = area.memory_edge_length(chip)
     return [*made, ("chip.die.memory_edge_share", shore, where(sold, maximum(shore, edges), edges), "mm")]
+
+
+def _division_bounds(chip: Chip, whole: Any) -> list[tuple[str, Any, Any, str]]:
+    """Limits of the dies of a mesh: they divide it, and links between them fit the edges."""
+    link, dies = area.divide_mesh(chip).die_link, area.die_counts(chip, whole)[0]
+    made = (chip.mesh.rows / link.die_rows) * (chip.mesh.cols / link.die_cols)
+    even = (remainder(chip.mesh.rows, link.die_rows) == 0) & (remainder(chip.mesh.cols, link.die_cols) == 0)
+    most = link.edge_bandwidth * _tile_edge(chip, whole)
+    return [
+        ("chip.die.dies", maximum(dies, made), where(even, minimum(dies, made), 0.0), "1"),
+        ("chip.die_link.link_bandwidth", link.link_bandwidth, most, "B/s"),
+    ]
+
+
+def _tile_edge(chip: Chip, whole: Any) -> Any:
+    """Edge of a tile on dies of an area [mm2], with its share of what else is there. [mm]"""
+    return (whole / (chip.mesh.rows * chip.mesh.cols)) ** 0.5
 
 
 def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
@@ -86,6 +108,10 @@ def _of_one(chip: Chip, count: Any) -> dict[str, Any]:
     return {name: value * share for name, value in above.items()}
 
 
+MOST_DIES = 16
+"""Numbers of dies up to which a message says which divide a mesh."""
+
+
 def remedy_text(address: str, chip: Chip) -> str:
     """Remedy text for a manufacturing limit; empty string for other limits."""
     if chip.die is None:
@@ -96,6 +122,12 @@ def remedy_text(address: str, chip: Chip) -> str:
     if address == "chip.die.memory_edge_share":
         devices = f"chip.{main_memory(chip).devices_part}.device_bandwidth"
         return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
+    if address == "chip.die.dies":
+        rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+        fits = [count for count in range(1, MOST_DIES + 1) if die_grid(rows, cols, count)]
+        return f"equal dies divide the {rows} x {cols} mesh as {', '.join(map(str, fits))}; set one of these"
+    if address == "chip.die_link.link_bandwidth":
+        return "lower it, set 0 for the share of the die edge, or use a denser link: +die_link@chip.die_link=ucie_advanced"
     most = chip.technology.max_voltage
     words = {
         "chip.clock": (f"the highest lasting supply, {most:g} V, is too low for the clock; lower chip.clock{_deeper(chip)}"),

@@ -16,7 +16,9 @@ from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.main_memory import CAPACITY_LEAVES, MEMORY_PARTS
 from dse.space.memoize import memoize_by_identity
 
-RELEVANT_LEAVES = ("mesh.", "clock", "tile.", "noc.", *(f"{part}." for part in MEMORY_PARTS))
+DIVISION = ("die_link.latency", "die_link.die_rows", "die_link.die_cols", "die_link.link_bandwidth")
+
+RELEVANT_LEAVES = ("mesh.", "clock", "tile.", "noc.", *DIVISION, *(f"{part}." for part in MEMORY_PARTS))
 """Leaves of a chip that times of a kernel depend on, capacities of main memory left out."""
 
 MESH_SIDES = ("mesh.rows", "mesh.cols")

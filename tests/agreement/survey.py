@@ -1,6 +1,6 @@
 """How far times in closed form are from events, and events from routers, over random kernels of every kind on random machines.
 
-    python -m tests.agreement.survey [COUNT] [--against cycles] [--kind WORD ...] [--seed N] [--all]
+    python -m tests.agreement.survey [COUNT] [--against cycles] [--kind WORD ...] [--seed N] [--dies] [--all]
 
 draws so many kernels of each kind, and prints by kind and for all: which share is within 5 %, how far the farthest is, the mean
 distance, the median and what 90 % are within; then the largest gaps with what to type for each. `MEET` and `AHEAD` of
@@ -231,19 +231,30 @@ KINDS: dict[str, tuple[Kind, float]] = {
 """By what they are called: what draws one, and how many of them for each of COUNT."""
 
 
+DIVIDED = ("memory product", "memory vector", "attention", "team")
+"""Kinds whose messages cross the dies of a mesh."""
+
+LINKS = ("nv_hbi", "optical", "sow", "ucie_advanced", "ucie_standard")
+
+
+def divided(rng: Random) -> Words:
+    """Dies of a mesh, and the links between them."""
+    return [f"chip.die.dies={rng.choice([2, 4, 8])}", f"+die_link@chip.die_link={rng.choice(LINKS)}"]
+
+
 def seconds(fidelity: str, words: Words) -> float:
     """Time that a reader says. [s]"""
     question = asked(*words)
     return float(evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
-def surveyed(kinds: list[str], count: int, seed: int, readers: tuple[str, str]) -> Iterator[Found]:
-    """Kernels of some kinds, each with its own draws; those that are refused are drawn again."""
+def surveyed(kinds: list[str], count: int, seed: int, readers: tuple[str, str], dies: bool = False) -> Iterator[Found]:
+    """Kernels of some kinds, each with its own draws, on several dies or on one; those that are refused are drawn again."""
     for kind in kinds:
         make_words, share = KINDS[kind]
         rng, count_so_far = np.random.default_rng([seed, *kind.encode()]), 0
         while count_so_far < round(count * share):
-            words = make_words(rng, readers[1] == "events")
+            words = [*make_words(rng, readers[1] == "events"), *(divided(rng) if dies else [])]
             try:
                 times = [seconds(fidelity, words) for fidelity in readers]
             except DesignError:
@@ -272,11 +283,13 @@ def main() -> None:
     )
     parser.add_argument("--kind", nargs="*", choices=list(KINDS), default=list(KINDS), help="kinds of kernels; all")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (%(default)s)")
+    parser.add_argument("--dies", action="store_true", help=f"meshes on several dies: {', '.join(DIVIDED)}")
     parser.add_argument("--all", action="store_true", help="print every draw, too")
     given = parser.parse_args()
     readers = ("analytical", "events") if given.against == "events" else ("events", "cycles")
     samples = []
-    for sample in surveyed(given.kind, given.count, given.seed, readers):
+    given.kind = [kind for kind in given.kind if kind in DIVIDED or not given.dies]
+    for sample in surveyed(given.kind, given.count, given.seed, readers, given.dies):
         samples.append(sample)
         if given.all:
             print(f"{sample.gap:+.1%} {sample.nearer * 1e6:,.2f} / {sample.farther * 1e6:,.2f} us: {sample.words}", flush=True)

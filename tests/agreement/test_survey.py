@@ -13,6 +13,16 @@ def test_closed_forms_of_any_kernel_are_near_its_program_played(kind: str) -> No
     assert all(abs(sample.gap) < MOST[kind] for sample in surveyed([kind], 5, 0, ("analytical", "events")))
 
 
+@pytest.mark.parametrize(("kind", "most"), [("memory product", 0.16), ("memory vector", 0.12), ("attention", 0.17)])
+def test_closed_forms_over_several_dies_are_near_their_programs_played(kind: str, most: float) -> None:
+    assert all(abs(sample.gap) < most for sample in surveyed([kind], 4, 0, ("analytical", "events"), dies=True))
+
+
+@pytest.mark.parametrize("kind", ["memory product", "team"])
+def test_events_over_several_dies_are_near_what_routers_say(kind: str) -> None:
+    assert all(abs(sample.gap) < 0.12 for sample in surveyed([kind], 4, 0, ("events", "cycles"), dies=True))
+
+
 def test_one_token_products_take_what_routers_say() -> None:
     """Of tiles that alone load a block, too, which ask for the next one when it has come."""
     gaps = [abs(sample.gap) for sample in surveyed(["memory vector"], 4, 0, ("events", "cycles"))]

@@ -85,6 +85,7 @@ from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
+from dse.evaluators.silicon.area import divide_mesh
 from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
@@ -559,4 +560,4 @@ def _request_memory(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
-    return design.chip, design.mapping
+    return divide_mesh(design.chip), design.mapping

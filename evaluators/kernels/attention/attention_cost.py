@@ -443,7 +443,7 @@ def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple
     """Time until blocks of so many bytes have come to as many groups as go together; until what is stored has gone."""
     mesh, fabric, memory = busy_tiles(work.counts, task.tiling, task.mesh), machine.fabric, machine.memory
     columns = served.mean_columns_served(work.counts, task.tiling, mesh, memory.count)
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    way = fabric.ramp + fabric.edge_seconds(mesh.rows)
 
     def time_load(nbytes: Any) -> Any:
         return (
@@ -467,7 +467,7 @@ def _memory(
         served.mean_columns_served(counts, tiling, mesh, memory.count),
         served.diagonal_rows_served(tiling, mesh, memory.count),
     )
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    way = fabric.ramp + fabric.edge_seconds(mesh.rows)
     stored = rows * o_bytes * memory.byte
     # groups drift apart until none waits for another; the tiles of a group that have one channel hold each other back
     together = where(tiling.rows * tiling.cols > 1, minimum(ceil_div(mesh.cols, memory.count), tiling.cols), 1.0)

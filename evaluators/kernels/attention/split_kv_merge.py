@@ -240,7 +240,7 @@ def merge_seconds(
     if memory is None:
         return vectors
     columns = maximum(ceil_div(mesh.cols, memory.count) * plan.items / plan.waves / mesh.cols, 1.0)
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    way = fabric.ramp + fabric.edge_seconds(mesh.rows)
     latency = 2 * way + memory.latency + fabric.post
 
     def time_load(nbytes: Any) -> Any:

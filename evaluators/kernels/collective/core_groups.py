@@ -17,7 +17,7 @@ import numpy as np
 
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.kernel_cost import KernelCost
-from dse.evaluators.machine.mesh_fabric import MeshFabric
+from dse.evaluators.machine.mesh_fabric import ONE_DIE, MeshFabric, die_period
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, SendInstruction
 from dse.space.array_math import Array, ceil_div, floor_div, maximum, where
@@ -34,20 +34,28 @@ class MeshGroups:
         rows, cols: cores of a rectangle.
         along: cores of a rectangle that form a group, an option of `GROUP_AXES`.
         root: place in the group, or `DIAGONAL`.
+        die_rows, die_cols: cores from one crossing between dies to the next in a rectangle; `ONE_DIE` without crossings.
     """
 
     rows: Any
     cols: Any
     along: str = "row"
     root: int | str = DIAGONAL
+    die_rows: Any = ONE_DIE
+    die_cols: Any = ONE_DIE
 
 
 class CoreGroup(NamedTuple):
-    """Cores of a group as rows and columns, and the place of its root, counted row by row."""
+    """Cores of a group as rows and columns, the place of its root, and cores between crossings.
+
+    Places are counted row by row.
+    """
 
     rows: int
     cols: int
     root: int
+    die_rows: float = ONE_DIE
+    die_cols: float = ONE_DIE
 
     @property
     def members(self) -> int:
@@ -64,6 +72,27 @@ class CoreGroup(NamedTuple):
         """Hops between two places of the group. [-]"""
         return abs(core // self.cols - other // self.cols) + abs(core % self.cols - other % self.cols)
 
+    def count_crossings(self, core: int, other: int) -> int:
+        """Links from die to die between two places of the group. [-]"""
+        (row, col), (to_row, to_col) = divmod(core, self.cols), divmod(other, self.cols)
+        down, across = self.die_rows, self.die_cols
+        return int(abs(row // down - to_row // down) + abs(col // across - to_col // across))
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether members are on several dies."""
+        return self.rows > self.die_rows or self.cols > self.die_cols
+
+    def message(self, source: int, target: int, **counts: int) -> "MessageChain":
+        """Chain of one message from place to place, with further counts of it."""
+        crossings = self.count_crossings(source, target)
+        hops, crossed = self.count_hops(source, target), int(crossings > 0)
+        return MessageChain(messages=1, hops=hops, crossings=crossings, crossed=crossed, **counts)
+
+    def interval(self, source: int, target: int) -> "MessageChain":
+        """Chain from the start of a message from place to place to the start of the next one."""
+        return MessageChain(intervals=1, crossed_intervals=int(self.count_crossings(source, target) > 0))
+
 
 class MessageChain(NamedTuple):
     """Counts of a chain of dependent messages that may decide when a collective ends.
@@ -75,6 +104,8 @@ class MessageChain(NamedTuple):
         hops: links.
         sums: of what arrived with what is there.
         intervals: from the start of a message to the start of the next one of the same core.
+        crossings: links from die to die, among `hops`.
+        crossed, crossed_intervals: messages and intervals of messages to other dies, among those above.
     """
 
     posts: int = 0
@@ -83,6 +114,9 @@ class MessageChain(NamedTuple):
     hops: int = 0
     sums: int = 0
     intervals: int = 0
+    crossings: int = 0
+    crossed: int = 0
+    crossed_intervals: int = 0
 
     def followed_by(self, other: "MessageChain") -> "MessageChain":
         """Chain of this one followed by another one."""
@@ -145,7 +179,11 @@ def groups_of_mesh(groups: MeshGroups, mesh: CoreMesh) -> dict[CoreGroup, CoreIn
     height, width = _sides(groups)
     row, col = np.mgrid[0 : mesh.rows : height, 0 : mesh.cols : width].reshape(2, -1)
     place = _root_at(groups, row, col)
-    return {CoreGroup(height, width, int(root)): CoreIndex(row[place == root], col[place == root]) for root in np.unique(place)}
+    dies = groups.die_rows if height > 1 else ONE_DIE, groups.die_cols if width > 1 else ONE_DIE
+    return {
+        CoreGroup(height, width, int(root), *dies): CoreIndex(row[place == root], col[place == root])
+        for root in np.unique(place)
+    }
 
 
 def group_members(groups: MeshGroups, mesh: CoreMesh) -> CoreIndex:
@@ -236,7 +274,7 @@ def collective_seconds(
         chains: of a group.
         circuits: likewise, where messages lock their ways, one after the other of a core; as they are free where it is None.
     """
-    sides = groups.rows, groups.cols
+    sides = _with_dies((groups.rows, groups.cols), fabric)
     taken = _by_sides(sides, _prices(shape, fabric), _Counts(_longest, chains, pattern, *_cut(groups)))
     if circuits is None or not np.any(fabric.locked):
         return taken
@@ -256,12 +294,28 @@ def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups
         shape, fabric, groups: as of `collective_seconds`; roots are on the diagonal.
         ways: of a group.
     """
-    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
+    sides = _with_dies((groups.rows, groups.cols), fabric)
+    return _by_sides(sides, _prices(shape, fabric), _Counts(_leading, ways, "multicast", *_cut(groups)))
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, groups: MeshGroups, ways: Ways) -> Any:
     """Time for which the root of a multicast sends; arguments as in `multicast_lead_time`. [s]"""
-    return _by_sides((groups.rows, groups.cols), _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
+    sides = _with_dies((groups.rows, groups.cols), fabric)
+    return _by_sides(sides, _prices(shape, fabric), _Counts(_held, ways, "multicast", *_cut(groups)))
+
+
+Sides = tuple[Any, Any] | tuple[Any, Any, Any, Any]
+"""Rows and columns of a rectangle; and cores from crossing to crossing, where some rectangle has crossings."""
+
+
+def _with_dies(sides: tuple[Any, Any], fabric: MeshFabric) -> Sides:
+    """The sides of a rectangle, with how far apart crossings between dies are on each."""
+    return (*sides, *_periods(*sides, fabric.die_rows, fabric.die_cols)) if fabric.is_divided else sides
+
+
+@memoize_by_identity
+def _periods(rows: Any, cols: Any, die_rows: Any, die_cols: Any) -> tuple[Any, Any]:
+    return die_period(rows, die_rows), die_period(cols, die_cols)
 
 
 def _cut(groups: MeshGroups) -> tuple[str, int | str]:
@@ -272,13 +326,19 @@ def _prices(shape: GemmShape, fabric: MeshFabric) -> tuple[Any, ...]:
     """What each count of a chain costs. [s]"""
     words = ceil_div(2.0 * shape.m, fabric.word_bytes)
     stream = words * fabric.pace
+    interval, slower = maximum(stream, words * fabric.copy + fabric.post), (0.0, 0.0)
+    if fabric.is_divided:
+        crossed = words * fabric.crossing_pace
+        slower = crossed - stream, maximum(crossed, words * fabric.copy + fabric.post) - interval
     return (
         fabric.post,
         2 * fabric.ramp + stream,
         fabric.stage,
         fabric.hop,
         where(fabric.combine == 0, 0.0, fabric.call + shape.m * fabric.combine),
-        maximum(stream, words * fabric.copy + fabric.post),
+        interval,
+        fabric.crossing,
+        *slower,
     )
 
 
@@ -337,11 +397,13 @@ class _Counts(NamedTuple):
     along: str
     root: int | str
 
-    def count_at(self, rows: int, cols: int) -> Iterable[tuple[float, ...]]:
+    def count_at(
+        self, rows: int, cols: int, die_rows: float = ONE_DIE, die_cols: float = ONE_DIE
+    ) -> Iterable[tuple[float, ...]]:
         """Counts of a group of some sides; a root beyond its group counts as the first place."""
         members = (1 if self.along == "row" else rows) * (1 if self.along == "column" else cols)
         root = self.root if isinstance(self.root, str) or self.root < members else 0
-        return self.function(self.of, self.pattern, MeshGroups(rows, cols, self.along, root))
+        return self.function(self.of, self.pattern, MeshGroups(rows, cols, self.along, root, die_rows, die_cols))
 
 
 @lru_cache(maxsize=4096)
@@ -397,40 +459,49 @@ def _came(moved: Moved, pattern: str, group: MeshGroups) -> tuple[tuple[float, .
     return (_moved(moved, pattern, group)[2:],)
 
 
-def _by_sides(sides: tuple[Any, Any], prices: tuple[Any, ...], counts: _Counts) -> Any:
+def _by_sides(sides: Sides, prices: tuple[Any, ...], counts: _Counts) -> Any:
     """Largest sum of counts times machine times, with counts that depend on the sides of a rectangle. [s]"""
     if not any(isinstance(leaf, np.ndarray) for leaf in sides):
         total: Any = 0.0
-        for row in counts.count_at(int(sides[0]), int(sides[1])):
+        for row in counts.count_at(int(sides[0]), int(sides[1]), *sides[2:]):
             total = maximum(total, sum((count * price for count, price in zip(row, prices, strict=True)), 0.0))
         return total
-    which, base, codes = _coded(*sides)
+    which, kinds = _coded(*sides) if len(sides) == 2 else _kinds(*sides)
     latest: Any = 0.0
-    for chain in _table(counts, base, codes):
+    for chain in _table(counts, kinds):
         terms = [line[which] * price for line, price in zip(chain, prices, strict=True) if line is not None]
         latest = np.maximum(latest, sum(terms, np.zeros(which.shape)))
     return latest
 
 
 @memoize_by_identity
-def _coded(rows: Any, cols: Any) -> tuple[Array, int, tuple[int, ...]]:
-    """Which sides each group has, the base of codes of sides, and the codes that there are."""
+def _coded(rows: Any, cols: Any) -> tuple[Array, tuple[tuple[float, ...], ...]]:
+    """Which sides each group has, and the sides that there are."""
     rows, cols = np.broadcast_arrays(rows, cols)
     base = int(cols.max()) + 1
     which = (rows * base + cols).astype(np.int64)
     codes = np.flatnonzero(np.bincount(which.ravel()))  # sides are few, and small numbers
     place = np.zeros(codes[-1] + 1, np.int64)
     place[codes] = np.arange(len(codes))
-    return place[which], base, tuple(codes.tolist())
+    return place[which], tuple((code // base, code % base) for code in codes.tolist())
+
+
+@memoize_by_identity
+def _kinds(*sides: Any) -> tuple[Array, tuple[tuple[float, ...], ...]]:
+    """The same of sides with dies."""
+    every = np.broadcast_arrays(*sides)
+    kinds, which = np.unique(np.stack([side.ravel() for side in every]).astype(float), axis=1, return_inverse=True)
+    found_kinds = tuple((int(rows), int(cols), *dies) for rows, cols, *dies in kinds.T.tolist())
+    return which.reshape(every[0].shape), found_kinds
 
 
 @lru_cache(maxsize=4096)
-def _table(counts: _Counts, base: int, codes: tuple[int, ...]) -> list[list[Array | None]]:
-    """Counts of groups whose sides are coded, by chain and price, shape (groups,); None where there are none of any group.
+def _table(counts: _Counts, kinds: tuple[tuple[Any, ...], ...]) -> list[list[Array | None]]:
+    """Counts of groups of some sides, by chain and price, shape (groups,); None where there are none of any group.
 
     Fewer chains have their first one again.
     """
-    chains = [tuple(counts.count_at(code // base, code % base)) for code in codes]
+    chains = [tuple(counts.count_at(*kind)) for kind in kinds]
     most = max(len(chain) for chain in chains)
     lines = np.array([[*chain, *chain[:1] * (most - len(chain))] for chain in chains], dtype=float).transpose(1, 2, 0)
     return [[np.ascontiguousarray(line) if line.any() else None for line in chain] for chain in lines]

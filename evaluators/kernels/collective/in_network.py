@@ -85,15 +85,21 @@ def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chain of a collective: one message over the route of the farthest member."""
     if group.members == 1:
         return [MessageChain()]
-    chain = MessageChain(posts=1, messages=1, hops=group.reach)
-    return [chain.followed_by(chain) if pattern == team.AGAIN else chain]
+    chains = [MessageChain(posts=1, messages=1, hops=group.reach)]
+    if group.is_divided:
+        last = group.members - 1
+        chains = [_message(group, corner) for corner in (0, group.cols - 1, last - group.cols + 1, last)]
+    return team.find_longest_chains(chain.followed_by(chain) if pattern == team.AGAIN else chain for chain in chains)
+
+
+def _message(group: CoreGroup, place: int) -> MessageChain:
+    """From the root to a place, on a tree whose links all wait for the slowest one."""
+    return group.message(group.root, place, posts=1)._replace(crossed=int(group.is_divided))
 
 
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each place of a group: one message over its route, started by the root."""
-    chains = {
-        place: [MessageChain(posts=1, messages=1, hops=group.count_hops(group.root, place))] for place in range(group.members)
-    }
+    chains = {place: [_message(group, place)] for place in range(group.members)}
     return chains | {group.root: [MessageChain(posts=min(group.members - 1, 1))]}
 
 

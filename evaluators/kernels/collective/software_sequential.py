@@ -6,6 +6,7 @@ adds a message before the next one may come.
 Sending needs no synchronisation; in a reduction, a member waits for a message of the root before it sends.
 """
 
+from functools import reduce
 from typing import Any
 
 from dse.evaluators.kernels.collective import core_groups as team
@@ -88,46 +89,60 @@ def reduction_rounds(groups: MeshGroups, mesh: CoreMesh, tile: BufferRows, combi
 
 def critical_chains(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Chains that may end last: to each member after those before it, or from each in sequence."""
-    hops = [group.count_hops(*pair) for pair in _pairs(group)]
+    messages = _messages(group)
     if pattern == "multicast":
-        return team.find_longest_chains(_turn(turn, far) for turn, far in enumerate(hops)) or [MessageChain()]
+        return team.find_longest_chains(_turns(group)) or [MessageChain()]
     if pattern == team.AGAIN:  # members that have heard first are the first to be heard
-        return team.find_longest_chains(_turn(turn, far).followed_by(_heard(hops[turn:])) for turn, far in enumerate(hops)) or [
-            MessageChain()
-        ]
-    return [_heard(hops)]
+        return team.find_longest_chains(
+            turn.followed_by(_heard(messages[number:])) for number, turn in enumerate(_turns(group))
+        ) or [MessageChain()]
+    return [_heard(messages)]
 
 
 def circuits(pattern: str, group: CoreGroup) -> list[MessageChain]:
     """Critical chains where each message to a member waits until the one before has arrived."""
-    hops = [group.count_hops(*pair) for pair in _pairs(group)]
+    messages = _messages(group)
     if pattern == team.AGAIN:
         return team.find_longest_chains(
-            _called(hops[: turn + 1]).followed_by(_heard(hops[turn:])) for turn in range(len(hops))
+            _called(messages[: turn + 1]).followed_by(_heard(messages[turn:])) for turn in range(len(messages))
         ) or [MessageChain()]
-    return [_called(hops)] if pattern == "multicast" and hops else critical_chains(pattern, group)
+    return [_called(messages)] if pattern == "multicast" and messages else critical_chains(pattern, group)
 
 
-def _called(hops: list[int]) -> MessageChain:
-    """To members of some ways, one after the other."""
-    return MessageChain(posts=1, messages=len(hops), hops=sum(hops))
+def _called(messages: list[MessageChain]) -> MessageChain:
+    """To some members, one after the other."""
+    return _in_turn(messages)._replace(posts=1)
 
 
 def ways(group: CoreGroup) -> dict[int, list[MessageChain]]:
     """Chains to each member in sequence; the root has started all of them."""
     pairs = _pairs(group)
-    turns = {place: [_turn(turn, group.count_hops(group.root, place))] for turn, (_, place) in enumerate(pairs)}
+    turns = {place: [turn] for (_, place), turn in zip(pairs, _turns(group), strict=True)}
     return turns | {group.root: [MessageChain(posts=len(pairs))]}
 
 
-def _turn(turn: int, hops: int) -> MessageChain:
-    return MessageChain(posts=1, messages=1, hops=hops, intervals=turn)
+def _messages(group: CoreGroup) -> list[MessageChain]:
+    """Messages between the root and every other member in turn."""
+    return [group.message(*pair) for pair in _pairs(group)]
 
 
-def _heard(hops: list[int]) -> MessageChain:
-    """From members of some ways, each after the other."""
-    count = len(hops)
-    return MessageChain(posts=min(count, 1), messages=count, stages=count, hops=sum(hops), sums=count)
+def _turns(group: CoreGroup) -> list[MessageChain]:
+    """Chain to each member: the messages that the root starts before, and its own."""
+    turns, before = [], MessageChain(posts=1)
+    for pair in _pairs(group):
+        turns.append(before.followed_by(group.message(*pair)))
+        before = before.followed_by(group.interval(*pair))
+    return turns
+
+
+def _heard(messages: list[MessageChain]) -> MessageChain:
+    """From some members, each after the other."""
+    count = len(messages)
+    return _in_turn(messages)._replace(posts=min(count, 1), stages=count, sums=count)
+
+
+def _in_turn(messages: list[MessageChain]) -> MessageChain:
+    return reduce(MessageChain.followed_by, messages, MessageChain())
 
 
 def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:

@@ -119,7 +119,7 @@ def _chains(pattern: str, group: CoreGroup, *, locked: bool) -> list[MessageChai
     late = _late(group, locked=locked) if pattern == team.AGAIN else {}
     for source, target in (pair for pairs in _backwards(group) for pair in pairs):
         source_chains, target_chains = late.get(source, [MessageChain()]), late.get(target, [MessageChain()])
-        message = MessageChain(messages=1, stages=1, hops=group.count_hops(source, target), sums=1)
+        message = group.message(source, target, stages=1, sums=1)
         posted = message._replace(posts=1)
         late[target] = team.find_longest_chains(
             [*(chain.followed_by(message) for chain in target_chains), *(chain.followed_by(posted) for chain in source_chains)]
@@ -138,9 +138,9 @@ def _late(group: CoreGroup, *, locked: bool = False) -> dict[int, list[MessageCh
     late: dict[int, list[MessageChain]] = {}
     for source, target in (pair for pairs in tree_stages(group) for pair in pairs):
         chains = late.get(source, [MessageChain()])
-        posted = MessageChain(posts=1, messages=1, stages=1, hops=group.count_hops(source, target))
+        posted = group.message(source, target, posts=1, stages=1)
         late[target] = [chain.followed_by(posted) for chain in chains]
-        after = posted._replace(stages=0, posts=0) if locked else MessageChain(intervals=1)
+        after = posted._replace(stages=0, posts=0) if locked else group.interval(source, target)
         late[source] = team.find_longest_chains(chain.followed_by(after) for chain in chains)
     return late
 

@@ -31,7 +31,7 @@ from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.machine.compute_engines import TileEngines
 from dse.evaluators.machine.memory_channels import ColumnMemory
-from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric
+from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric, die_period
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import (
     Buffer,
@@ -275,12 +275,17 @@ def program_work(
     columns = ceil_div(mesh.cols, memory.count)
     rows = floor_div(mesh.rows, mesh.cols) * columns + minimum(remainder(mesh.rows, mesh.cols), columns)
     # what one tile by itself loads needs no way to others
-    words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1) + ceil_div(b, fabric.word_bytes) * (part.rows > 1)
-    words = words * fabric.pace
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    a_words, b_words = ceil_div(a, fabric.word_bytes) * (mesh.cols > 1), ceil_div(b, fabric.word_bytes) * (part.rows > 1)
+    words = (a_words + b_words) * fabric.pace
+    c_stored = part.rows * ceil_div(c, fabric.word_bytes) * fabric.pace
+    if fabric.is_divided:
+        words = words + a_words * fabric.extra_pace(mesh.cols, fabric.die_cols)
+        words = words + b_words * fabric.extra_pace(part.rows, die_period(part.rows, fabric.die_rows))
+        c_stored = c_stored + part.rows * ceil_div(c, fabric.word_bytes) * fabric.extra_pace(mesh.rows, fabric.die_rows)
+    way = fabric.ramp + fabric.edge_seconds(mesh.rows)
     sent = sum(_spread_seconds(along, part, mesh, fabric) for along in ("row", "column")) + words
     added = where(part.split > 1, _added_seconds(part, c, fabric), 0.0)
-    after = added + where(part.split > 1, fabric.post + ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0)
+    after = added + where(part.split > 1, fabric.post + _sum_words_seconds(part, c, fabric), 0.0)
     return SummaWork(
         counts.waves,
         counts.waves * counts.chunks,
@@ -291,11 +296,11 @@ def program_work(
         2 * way + memory.latency + fabric.post,
         where(part.rows > 1, sent + expand, maximum(sent, expand)),
         after + sent + where(part.rows > 1, expand, 0.0),
-        fabric.post + fabric.ramp + (mesh.rows - 1) * fabric.hop,
+        fabric.post + fabric.ramp + fabric.edge_seconds(mesh.rows),
         a + b,
         added,
         part.rows * part.split / mesh.rows,
-        where(part.rows > 1, part.rows * ceil_div(c, fabric.word_bytes) * fabric.pace, 0.0),
+        where(part.rows > 1, c_stored, 0.0),
     )
 
 
@@ -329,12 +334,20 @@ def _expanded(part: SummaTiling, engines: TileEngines, itemsize: float, weights:
 
 def _added_seconds(part: SummaTiling, nbytes: Any, fabric: MeshFabric) -> Any:
     """Time in which the network adds up blocks of groups at the middle one: that of `hardware`, with its root there."""
-    return (
-        fabric.post
-        + 2 * fabric.ramp
-        + floor_div(part.split, 2) * fabric.hop
-        + ceil_div(nbytes, fabric.word_bytes) * fabric.pace
-    )
+    hops = floor_div(part.split, 2)
+    way = hops * fabric.hop
+    if fabric.is_divided:
+        way = way + floor_div(hops, die_period(part.split, fabric.die_rows)) * fabric.crossing
+    return fabric.post + 2 * fabric.ramp + way + _sum_words_seconds(part, nbytes, fabric)
+
+
+def _sum_words_seconds(part: SummaTiling, nbytes: Any, fabric: MeshFabric) -> Any:
+    """Time of the words of a sum over the rows that divide the depth. [s]"""
+    words = ceil_div(nbytes, fabric.word_bytes)
+    seconds = words * fabric.pace
+    if fabric.is_divided:
+        seconds = seconds + words * fabric.extra_pace(part.split, die_period(part.split, fabric.die_rows))
+    return seconds
 
 
 def _activity(

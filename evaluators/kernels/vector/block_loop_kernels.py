@@ -136,7 +136,7 @@ def cost(
     mesh = busy_mesh(items, mesh)
     tiles = mesh.rows * mesh.cols
     opened, first_block, period, closed = _chain(walk, engines)
-    way = fabric.ramp + (mesh.rows - 1) * fabric.hop
+    way = fabric.ramp + fabric.edge_seconds(mesh.rows)
     latency = 2 * way + memory.latency + fabric.post
     begins, loads, stores, ends = (walk.bytes_of(names) for names in (walk.opening, walk.loads, walk.stored, walk.final))
     period = maximum(period, latency + loads * memory.byte)

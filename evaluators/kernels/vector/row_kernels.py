@@ -379,7 +379,7 @@ def row_seconds(groups: int, work: RowWork, mesh: Any, fabric: Any, memory: Any)
     rows = ceil_div(ceil_div(waves.blocks, waves.waves), mesh.cols)  # as `busy_mesh`; loops compile this function alone
     full = ceil_div(mesh.cols, memory.count) * rows
     last = ceil_div(waves.blocks - (waves.waves - 1) * (rows * mesh.cols), minimum(memory.count, mesh.cols))
-    way = fabric.ramp + (rows - 1) * fabric.hop
+    way = fabric.ramp + (rows - 1) * fabric.hop + (ceil_div(rows, fabric.die_rows) - 1) * fabric.crossing  # `edge_seconds`
     latency = 2 * way + memory.latency + fabric.post
     opening = latency + (last * (waves.waves == 1) + full * (waves.waves > 1)) * first * memory.crowded
     later = maximum(vector, full * (loaded + stored) * memory.crowded) * (waves.waves - 1)
