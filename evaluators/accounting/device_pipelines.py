@@ -249,21 +249,21 @@ def stage_remedy(worst: Infeasibility, design: Design, model: Model) -> str:
 def fewest_stages_text(design: Design, model: Model, keeps: Callable[[dict[str, Any]], bool]) -> str:
     """Fewest stages of both phases that keep all limits at a design's TP, or at a power of two, as text.
 
-    Empty string if none do. Stages are tried as far as they leave the fullest stage fewer layers.
+    Empty string if none do.
 
     Args:
         design, model: as they are.
         keeps: whether changed leaves keep all limits.
     """
     most, own = len(layers(model).line), int(np.max(design.mapping.prefill.tp))
-    counts = sorted({ceil_div(most, each) for each in range(1, most)})
+    counts = range(2, most + 1)
     for tp in dict.fromkeys((own, *(1 << power for power in range(MAX_STAGE_TP.bit_length())))):
         both = {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}
 
         def fits(stages: int, both: dict[str, Any] = both) -> bool:
             return keeps(both | {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
 
-        # fewer layers a stage need no more memory: look for the least by halves
+        # no stage of more of them has more layers, so that the fewest are found by halves
         if counts and fits(counts[-1]):
             stages = counts[bisect_left(counts, True, key=fits)]
             named = "" if tp == own else f"mapping.both.tp={tp} "

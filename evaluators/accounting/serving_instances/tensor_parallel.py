@@ -160,6 +160,10 @@ class TensorParallelServing(InstanceLayout):
         together = parts[0]
         return (lambda design: single_rows(design) if is_staged(design.mapping) else together(design),)
 
+    def bound_parts(self, design: Design) -> list[DesignPart]:
+        """Rows whose bounds are evaluated together; those with several stages one by one."""
+        return list(single_rows(design)) if is_staged(design.mapping) else super().bound_parts(design)
+
     def limited_parts(self, design: Design) -> Iterable[DesignPart]:
         """Rows whose limits are evaluated together; those with several stages one by one."""
         return single_rows(design) if is_staged(design.mapping) else super().limited_parts(design)
@@ -325,7 +329,7 @@ def _pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
 
 def is_staged(mapping: Mapping) -> bool:
     """Whether some instances have several pipeline stages."""
-    return any(plan.stages > 1 for plan in _pool_plans(mapping))
+    return max(mapping.prefill.stages, mapping.decode.stages) > 1
 
 
 def _stages(load: ServingLoad, plan: TensorParallelPlan) -> Sequence[tuple[str, ...] | None]:
