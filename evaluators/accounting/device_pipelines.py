@@ -33,7 +33,9 @@ from dse.space.model import Model
 
 @dataclass(frozen=True, eq=False)
 class PhaseBatches:
-    """Micro-batches of the fullest replica in one phase; leaves have a row for each entry of the phase, or are numbers.
+    """Micro-batches of the fullest replica in one phase.
+
+    Leaves have a row for each entry of the phase, or are numbers.
 
     Attributes:
         job: the batch, with the step of a micro-batch as the step of the phase.
@@ -151,7 +153,7 @@ class StagedSeconds(NamedTuple):
 
     @property
     def stages(self) -> int:
-        """Number of stages. [-]"""
+        """Number of pipeline stages of the pass. [-]"""
         return sum(len(group.places) for group, _, _ in self.groups) or 1
 
     def pass_seconds(self, overheads: OverheadTimes) -> Any:
@@ -205,7 +207,7 @@ def _crossings(senders: tuple[int, ...], tp: Any, network: DeviceLinks) -> Any:
 
 
 def message_bytes(model: Model, tokens: Any, itemsize: Any, tp: Any) -> Any:
-    """Bytes that one of `tp` devices sends to its peer of the next stage: its part of the hidden vectors. [B]"""
+    """Bytes of hidden vectors that one of `tp` devices sends to its peer of the next stage. [B]"""
     return tokens * (model.hidden * itemsize) / tp
 
 
@@ -223,7 +225,7 @@ def stage_limits(mapping: Mapping, model: Model) -> list[Limit]:
 
 
 def equal_stage_limits(mapping: Mapping) -> list[Limit]:
-    """Limits that devices which do both phases have as many stages and replicas in both; empty where they have."""
+    """Limits that both phases have equally many stages and replicas; empty if they have."""
     limits = []
     for name, field in (("pp", "stages"), ("dp", "replicas")):
         prefill, decode = (float(getattr(plan, field)) for plan in (mapping.prefill, mapping.decode))

@@ -166,7 +166,7 @@ class TensorParallelLayout(Layout):
         return simulation_obstacle(design)
 
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-        """Breakdown rows of one phase: one per call, transfers between stages, and overheads of the inference engine.
+        """Breakdown rows of one phase: calls, transfers between stages, and engine overheads.
 
         Seconds are those of the mean stage; operations and bytes are those of all devices.
         """
@@ -339,7 +339,7 @@ def step_seconds(
     terms: StepTerms = NO_TERMS,
     stage: tuple[str, ...] | None = None,
 ) -> Any:
-    """Time of a step of a phase, all its blocks; or those of one pipeline stage, by the names of its segments. [s]"""
+    """Time of a step of a phase: all its blocks, or those of the segments of one pipeline stage. [s]"""
     degrees, which = _degrees(plan.tp)
     table_seconds = None
     if degrees:

@@ -87,7 +87,9 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
 
 
 def stage_message_seconds(nbytes: Any, tp: Any, machine: HardwareModel) -> tuple[Any, Any]:
-    """Time of a message from each device of a pipeline stage to its peer of the next one, inside a node and between nodes. [s]
+    """Time of the messages from one pipeline stage to the next, inside a node and between nodes. [s]
+
+    Each device of a stage sends to its peer of the next one.
 
     Inside a node a message has one port. Between nodes the devices of a stage that are in one node send at the same time, and
     have equal shares of its bandwidth, at most that of a port. A message is one transfer and pays one latency. The host starts

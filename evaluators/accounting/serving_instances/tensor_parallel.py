@@ -1,6 +1,6 @@
-"""Shared-cache dies that serve requests: an instance is the dies that share the model's layers, stage after stage.
+"""Shared-cache dies that serve requests: an instance is the dies of all pipeline stages of a model.
 
-With pipeline stages, each iteration is a micro-batch's pass through all of them, and as many are in flight as stages.
+Dies of a stage share its layers. Each iteration is a micro-batch's pass through all stages, and as many are in flight.
 
 An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
 by the plan of prefill where it has prompts, else by that of decode.
@@ -26,11 +26,9 @@ from dse.evaluators.accounting.device_pipelines import (
     staged_seconds,
 )
 from dse.evaluators.accounting.engine_memory import (
-    EngineDemand,
     EngineMemory,
     device_capacity,
     engine_limits,
-    engine_memory,
 )
 from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
@@ -42,6 +40,16 @@ from dse.evaluators.accounting.serving_instances import (
     iteration_time_key,
 )
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
+from dse.evaluators.accounting.serving_instances.device_memory import (
+    LargestIteration,
+    fullest_stage_request,
+    held_memory,
+    largest_iterations,
+    pool_plans,
+    stage_request_memory,
+    stage_segments,
+    tightest_stage,
+)
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
@@ -78,13 +86,13 @@ from dse.evaluators.layouts.engine_overheads import (
     padded_step,
     step_terms,
 )
-from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
+from dse.evaluators.layouts.tensor_parallel import device_blocks
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
-from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
+from dse.evaluators.serving.scheduling_policy import pool_policies
 from dse.evaluators.silicon.energy import PooledActivity, host_transfer_energy, pooled_dynamic_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
@@ -93,14 +101,12 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, TensorParallelPlan
-from dse.space.memoize import memoize
-from dse.space.model import Model
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, TensorParallelPlan
 from dse.space.workload import ServingLoad
 
 
 class TensorParallelServing(InstanceLayout):
-    """Instances of shared-cache dies that share the layers of a model by tensor parallelism, in pipeline stages.
+    """Instances of shared-cache dies with tensor parallelism in each of their pipeline stages.
 
     Designs with several stages are evaluated one by one: stages have shares of an iteration's time of their own.
     """
@@ -118,10 +124,10 @@ class TensorParallelServing(InstanceLayout):
             for plan in (mapping.prefill, mapping.decode):
                 refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
         fullest: tuple[tuple[str, Any], ...] = ()
-        for plan, largest in zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True):
-            for stage in _stages(load, plan):
+        for plan, largest in zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True):
+            for stage in stage_segments(load, plan):
                 # a request alone must fit: beside more of them, requests wait
-                held = _held_memory(design, load, plan, load.longest - 1, largest, stage)
+                held = held_memory(design, load, plan, load.longest - 1, largest, stage)
                 beside = EngineMemory(held.activations, held.reserved)
                 parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
                 fullest = fuller_parts(fullest, parts) if fullest else parts
@@ -137,7 +143,7 @@ class TensorParallelServing(InstanceLayout):
         ]
 
     def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of stages and replicas that are exceeded, which need no iteration times; empty if there are none."""
+        """Exceeded limits of stages and replicas, which need no iteration times; empty if none are."""
         mapping = design.mapping
         limits = stage_limits(mapping, load.model)
         for phase in ("prefill", "decode"):
@@ -147,7 +153,7 @@ class TensorParallelServing(InstanceLayout):
             if plan.microbatches:
                 limits.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
         if is_staged(mapping):
-            for plan, rule in zip(_pool_plans(mapping), pool_policies(mapping.serving), strict=True):
+            for plan, rule in zip(pool_plans(mapping), pool_policies(mapping.serving), strict=True):
                 if plan.stages > 1 and rule.by_chunk:
                     limits.append(Limit("mapping.serving.admission", 2.0, 1.0, "layout"))
         return limits
@@ -181,11 +187,11 @@ class TensorParallelServing(InstanceLayout):
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
             key = "" if design_count(design) else iteration_time_key(design, load, *_instance_key(plan), without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
-            free, room = _tightest_stage(design, load, plan, largest)
+            free, room = tightest_stage(design, load, plan, largest)
             shares = _stage_shares(design, load, place, plan)
             return ServingInstance(pricing, free, room, axes, key=key, shares=shares, graph_sizes=sizes)
 
-        pools = zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
+        pools = zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True)
         return tuple(instance(place, plan, largest) for place, (plan, largest) in enumerate(pools))
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
@@ -214,9 +220,9 @@ class TensorParallelServing(InstanceLayout):
         of a ring; at most its port's bandwidth.
         """
         chip, mapping = _chip_and_mapping(design)
-        network, nodes, pools = chip.network, chip.network.nodes, _pool_plans(mapping)
+        network, nodes, pools = chip.network, chip.network.nodes, pool_plans(mapping)
         dies = [plan.tp * plan.stages for plan in pools]
-        taken, paces, latency = _fullest_request_memory(design, load, pools[1]), [network.bandwidth] * 2, network.latency
+        taken, paces, latency = fullest_stage_request(design, load, pools[1]), [network.bandwidth] * 2, network.latency
         if nodes is not None:
             across = self.device_count(design) > nodes.size
             paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, n)), network.bandwidth) for n in dies]
@@ -227,7 +233,7 @@ class TensorParallelServing(InstanceLayout):
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Dies that share a request's KV cache: those of an instance."""
-        return tuple(plan.tp * plan.stages for plan in _pool_plans(design.mapping))
+        return tuple(plan.tp * plan.stages for plan in pool_plans(design.mapping))
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die; activations stay in the cache."""
@@ -237,7 +243,7 @@ class TensorParallelServing(InstanceLayout):
         """Work of iterations; operations count at the pace of their formats."""
         chip, mapping = _chip_and_mapping(design)
         work, paced, designs = PooledActivity(), 0.0, design_count(design)
-        for plan, pool in zip(_pool_plans(mapping), done, strict=True):
+        for plan, pool in zip(pool_plans(mapping), done, strict=True):
             for count, made_of in pool:
                 iteration = _served_iteration(design, load, plan, made_of)
                 work = work.plus(_over_designs(_stage_activity(design, plan, iteration).times(count * plan.tp), designs))
@@ -262,22 +268,22 @@ class TensorParallelServing(InstanceLayout):
     ) -> list[tuple[Any, Any]]:
         """Time of iterations, and energy on all dies of an instance."""
         chip, mapping = _chip_and_mapping(design)
-        plan = _pool_plans(mapping)[pool]
+        plan = pool_plans(mapping)[pool]
         iteration = _served_iteration(design, load, plan, made_of)
         return [(iteration.seconds, pooled_dynamic_energy(_stage_activity(design, plan, iteration), chip) * plan.tp)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
     ) -> Sequence[BreakdownRow]:
-        """Breakdown rows of an iteration: one per call, transfers between stages, and overheads of the inference engine."""
+        """Breakdown rows of an iteration: calls, transfers between stages, and engine overheads."""
         chip, mapping = _chip_and_mapping(design)
-        plan, machine = _pool_plans(mapping)[pool], shared_cache_machine(chip, mapping)
+        plan, machine = pool_plans(mapping)[pool], shared_cache_machine(chip, mapping)
         iteration = _served_iteration(design, load, plan, made_of)
         rows = iteration_rows("", times, (iteration.plain, iteration.padded), iteration.overheads, machine, dies=plan.tp)
         return rows if iteration.transfers is None else [*rows, *stage_transfer_rows("", times, iteration.transfers)]
 
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """What to change where a limit of stages or replicas is violated; empty string for others, since none is known."""
+        """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
         model = loads[0].model
         if worst.limit.endswith(".dp"):
             return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
@@ -309,7 +315,7 @@ def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActiv
     """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
     hops = network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
-    nbytes = _request_memory(design, load, tp, None).sum_bytes(transferred_prompts(load)) * tp
+    nbytes = stage_request_memory(design, load, tp, None).sum_bytes(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 
@@ -322,54 +328,14 @@ def _bandwidth_share(design: Design, dies: Any) -> Any:
     return inter_node_bandwidth(nodes, mapping.stack) / (members * beside)
 
 
-def _pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
-    """Of each pool: that which prefills, where there is one, and that which decodes."""
-    return (mapping.prefill, mapping.decode) if mapping.serving.prefill_instances else (mapping.decode,)
-
-
 def is_staged(mapping: Mapping) -> bool:
     """Whether some instances have several pipeline stages."""
-    return max(mapping.prefill.stages, mapping.decode.stages) > 1
-
-
-def _stages(load: ServingLoad, plan: TensorParallelPlan) -> Sequence[tuple[str, ...] | None]:
-    """Different pipeline stages of an instance, by the names of their segments; None for one that has all."""
-    if plan.stages == 1:
-        return (None,)
-    return [group.order for group in stage_groups(load.model, load.guesses, plan.stages)]
+    return bool(mapping.prefill.stages > 1 or mapping.decode.stages > 1)
 
 
 def _instance_key(plan: TensorParallelPlan) -> tuple[Any, ...]:
     """What tells iteration times of an instance apart beside the leaves of a design."""
     return (float(plan.tp),) if plan.stages == 1 else (float(plan.tp), plan.stages)
-
-
-def _tightest_stage(
-    design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: "LargestIteration"
-) -> tuple[Any, RequestMemory]:
-    """KV memory of a die of the stage that fewest of the longest requests fill, and what a request has there."""
-    capacity, stages = device_capacity(*_chip_and_mapping(design)), []
-    for stage in _stages(load, plan):
-        held = _held_memory(design, load, plan, 0, largest, stage)
-        free = capacity - held.weights - held.activations - held.reserved
-        stages.append((free, _request_memory(design, load, plan.tp, stage)))
-    if len(stages) == 1:
-        return stages[0]
-
-    def requests(stage: tuple[Any, RequestMemory]) -> float:
-        return float(stage[0]) / max(float(stage[1].request_bytes(load.longest)), NEGLIGIBLE_BYTES)
-
-    return min(stages, key=requests)
-
-
-NEGLIGIBLE_BYTES = 1e-9
-"""Caches of a stage without any. [B]"""
-
-
-def _fullest_request_memory(design: Design, load: ServingLoad, plan: TensorParallelPlan) -> RequestMemory:
-    """What a request has on a die of the stage with most of it."""
-    memories = [_request_memory(design, load, plan.tp, stage) for stage in _stages(load, plan)]
-    return max(memories, key=lambda memory: float(memory.request_bytes(load.longest))) if len(memories) > 1 else memories[0]
 
 
 def _stage_shares(design: Design, load: ServingLoad, place: int, plan: TensorParallelPlan) -> tuple[float, ...]:
@@ -552,102 +518,6 @@ def _attended_pairs(
     pairs = prompt / own * reach.remaining_positions(past, own) + decodes * _scored_positions(reach, guesses, context)
     # what prompts attend to before themselves is read once a chunk
     return pairs, decodes * reach.seen_positions(context + guesses) + reach.seen_positions(past)
-
-
-class LargestIteration(NamedTuple):
-    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
-
-    Attributes:
-        tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
-        budget: token budget, or the longest request where prompts are whole. [token]
-        requests: that run at once, at most. [1]
-    """
-
-    tokens: Any
-    budget: Any
-    requests: Any
-
-
-def _largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIteration]:
-    """Largest iteration of each pool.
-
-    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
-    decodes alone computes them one at a time.
-    """
-    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
-    plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
-    pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
-    batches = [
-        where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size),
-        serving.max_batch_size,
-    ]
-    for place, (rule, most) in enumerate(zip(pools, batches[-len(pools) :], strict=True)):
-        first, last, batch = place == 0, place == len(pools) - 1, minimum(most, all_of) * 1.0
-        again = last and not rule.lifetime and not rule.swap
-        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
-        own = (
-            (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
-            if last
-            else (serving.prefill_max_batched_tokens, 0, 0)
-        )
-        tokens, unit, chunk = (
-            where(value > 0, value, getattr(rule, name))
-            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
-        )  # fmt: skip
-        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
-        alone = 0.0 if rule.chunked else longest
-        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
-        whole_budget = maximum(minimum(tokens, load.longest * most), load.longest)
-        stages = (mapping.prefill, mapping.decode)[place if len(pools) > 1 else 1].stages
-        decodes = batch if stages == 1 else ceil_div(batch, stages)  # of a micro-batch
-        iterations.append(
-            LargestIteration(
-                maximum(prompts, decodes * (1 + load.guesses) * last), budget if rule.chunked else whole_budget, most
-            )
-        )
-    return iterations
-
-
-def _held_memory(
-    design: Design,
-    load: ServingLoad,
-    plan: TensorParallelPlan,
-    positions: int,
-    largest: LargestIteration,
-    stage: tuple[str, ...] | None,
-) -> DeviceMemory:
-    """Memory of one die of a stage for one request of some positions, and for the largest iteration."""
-    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(positions)))
-    held = _die_footprint(design, load, plan.tp, cached, 1.0, largest.tokens, stage)
-    demand = EngineDemand(largest.budget, largest.requests, plan.tp, plan.tp * plan.stages)
-    beside = engine_memory(design.chip, design.mapping, load.model, held.weights, held.activations, demand)
-    return replace(held, activations=beside.activations, reserved=beside.reserved)
-
-
-def _request_memory(design: Design, load: ServingLoad, tp: Any, stage: tuple[str, ...] | None) -> RequestMemory:
-    """What a request has on one of the `tp` dies of a stage; None for one that has all layers."""
-    return request_memory(
-        load.model, lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0, stage).kv
-    )
-
-
-def _die_footprint(
-    design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any, stage: tuple[str, ...] | None
-) -> DeviceMemory:
-    mapping = _chip_and_mapping(design)[1]
-    return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences, stage)
-
-
-@memoize
-def _on_die(
-    model: Model, guesses: int, tp: Any, precision: FormatPlan, heads: str | None, tokens: Any, cached: Any, sequences: float,
-    stage: tuple[str, ...] | None,
-) -> DeviceMemory:  # fmt: skip
-    """The same, of designs that differ in how they are used."""
-    parts = transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0, guesses))
-    return device_memory(
-        parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads, stage=stage
-    )
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
