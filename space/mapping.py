@@ -52,6 +52,32 @@ class TensorParallelPlan:
         absent=True,
         former_options={"more": "round_up", "fewer": "round_down"},
     )
+    pp: Any = integer_field(
+        "pipeline parallelism: stages of consecutive layers, each on tp devices; 1 if absent", absent=True, apart=True
+    )
+    dp: Any = integer_field(
+        "data parallelism: replicas of the model, which share a batch evenly; 1 if absent", absent=True, apart=True
+    )
+    microbatches: Any = integer_field(
+        (
+            "micro-batches that pass through the stages in turn; 0 or absent for as many as stages in decode, or as hold all "
+            "requests, and one per prompt in prefill"
+        ),
+        low=0,
+        absent=True,
+        apart=True,
+        unread={"pp": (1,)},
+    )
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages of a replica. [-]"""
+        return int(self.pp or 1)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of the model that share a batch. [-]"""
+        return int(self.dp or 1)
 
 
 AS_WEIGHTS = "as_weights"

@@ -28,8 +28,10 @@ from dse.space.design import PREFILL_ADDRESS, Design, prefill_mapping
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
+from dse.space.layers import layers
 from dse.space.limits import Infeasibility
 from dse.space.machines import CHAIN_LENGTH
+from dse.space.mapping import WHOLE_PROMPTS
 from dse.space.mapping import Mapping as ModelMapping
 from dse.space.requests import Requests
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
@@ -53,12 +55,16 @@ SIZES = (TOKENS, BATCH)
 INSTANCES, PREFILL = "mapping.serving.instances", "mapping.serving.prefill_instances"
 POLICY = "mapping.serving.policy"
 
+ADMISSION = "mapping.serving.admission"
+
 ROUTING, ROUTINGS = "mapping.serving.routing", ("cache_aware", "least_loaded")
 """Who gets a prompt, and what is looked through of it where prompts share prefixes that instances keep."""
 
 PHASE = ("mapping.prefill.", "mapping.decode.")
 
 TP = ("mapping.prefill.tp", "mapping.decode.tp")
+
+STAGES = ("mapping.prefill.pp", "mapping.decode.pp")
 
 SPLIT = ("tp", "pp", "ep")
 """Of many dies, what divides a copy of the model."""
@@ -435,7 +441,7 @@ def bound_rate(kinds: InstanceKinds, bounds: SloBounds, knobs: Space, devices: i
 def _engine_rate_bound(kinds: InstanceKinds, bounds: SloBounds, values: dict[str, Any], divided: bool) -> float:
     """What a deployment does not exceed by engines that never wait, whether it fits or not. [1/s]"""
     design = replace_leaves(kinds.usual.base, values)
-    stages = int(leaf_at(design, PHASE[0] + "pp")) if "pp" in _split_fields(software_of(design.mapping)) else 1
+    stages = int(leaf_at(design, STAGES[0]) or 1) if "pp" in _split_fields(software_of(design.mapping)) else 1
     return compute_rate_bound(design, kinds.load, bounds, stages, apart=divided)
 
 
@@ -515,6 +521,8 @@ def _deployment_plans(
         rows = _distinct_settings({a: v for a, v in row.items() if not a.startswith(PHASE[0])} for row in rows)
     if kinds.ffn:
         rows = [row_with_ffn for row in rows for row_with_ffn in _with_ffns_apart(base, row)]
+    if software_of(base.mapping) == SERVED_DEVICES:
+        rows += _rows_with_stages(kinds, rows, devices)
     if software_of(base.mapping) == SERVED_PIPELINES:
         cores = [int(row.get(CORES, leaf_at(base, CORES))) for row in rows]
         yield from ((row, many > 0) for row, many in zip(rows, cores, strict=True) if apart or not many)
@@ -548,6 +556,49 @@ def _deployment_plans(
             if (many := count or left) and many <= left:
                 sizes = (prefill * each[0], many * each[1])
                 yield {**both, PREFILL: prefill, INSTANCES: many, **_die_rows(base, sizes)}, True
+
+
+def _rows_with_stages(kinds: InstanceKinds, rows: Sequence[dict[str, Any]], devices: int) -> list[dict[str, Any]]:
+    """Instances in pipeline stages of devices, where no instance without stages holds the model inside a node.
+
+    Of each TP inside a node: the fewest stages that hold the model, and up to twice as many. Stages are powers of two, or
+    divide the layers. None where the mapping sets stages itself.
+    """
+    base, network = kinds.usual.base, kinds.usual.base.chip.network
+    if any(getattr(base.mapping, name.split(".")[1]).pp for name in PHASE) or network is None:
+        return []
+    size = devices if network.nodes is None else min(devices, int(network.nodes.size))
+    by_tp: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        tp = [int(row.get(address, leaf_at(base, address))) for address in TP]
+        if max(tp) <= size and tp[0] == tp[1]:
+            by_tp.setdefault(tp[0], []).append(row)
+
+    def holds(row: dict[str, Any]) -> bool:
+        return not kinds.find_violated_limit(replace_leaves(base, row), row)
+
+    if any(holds(several[0]) for several in by_tp.values()):
+        return []
+    count = len(layers(kinds.load.model).line)
+    every = [stages for stages in range(2, count + 1) if count % stages == 0 or stages & (stages - 1) == 0]
+    staged = list[dict[str, Any]]()
+    for tp, several in by_tp.items():
+        fewest = next((n for n in every if n * tp <= devices and holds(several[0] | _stage_leaves(base, several[0], n))), 0)
+        for stages in every if fewest else ():
+            if fewest <= stages <= min(STAGE_SLACK * fewest, devices // tp):
+                staged += [row | _stage_leaves(base, row, stages) for row in several]
+    return staged
+
+
+STAGE_SLACK = 2
+"""Stages that are looked at, at most, over the fewest that hold a model."""
+
+
+def _stage_leaves(base: Design, row: Mapping[str, Any], stages: int) -> dict[str, Any]:
+    """Leaves that put an instance into stages, whose memory is reserved for whole prompts if they are cut into chunks."""
+    leaves = dict.fromkeys(STAGES, stages)
+    chunked = str(row.get(POLICY, leaf_at(base, POLICY))) not in WHOLE_PROMPTS
+    return leaves | ({ADMISSION: "prompt"} if chunked else {})
 
 
 def _with_ffns_apart(base: Design, leaves: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -587,7 +638,7 @@ def _instance_devices(base: Design, leaves: Mapping[str, Any], phase: str) -> in
     """Devices of an instance, of a phase."""
     mapping, prefix = _pool_plan(base, phase)
     given_leaves = {
-        name: int(leaves.get(prefix + name, leaf_at(base, prefix + name))) for name in _split_fields(software_of(mapping))
+        name: int(leaves.get(prefix + name, leaf_at(base, prefix + name)) or 1) for name in _split_fields(software_of(mapping))
     }
     attention = _attention_dies(base, leaves, phase)
     group = attention + given_leaves["ep"] if attention else max(given_leaves.get("tp", 1), given_leaves.get("ep", 1))
@@ -615,7 +666,7 @@ def _attention_dies(base: Design, leaves: Mapping[str, Any], phase: str) -> int:
 
 def _split_fields(software: str) -> tuple[str, ...]:
     """What divides a copy of the model over devices."""
-    return SPLIT if software in MULTI_DIE_SERVING else SPLIT[:1] if software == SERVED_DEVICES else ()
+    return SPLIT if software in MULTI_DIE_SERVING else SPLIT[:2] if software == SERVED_DEVICES else ()
 
 
 def _divides_model(address: str) -> bool:
@@ -654,7 +705,7 @@ def _die_rows(base: Design, sizes: Sequence[int]) -> dict[str, int]:
 def _instance_text(design: Design, phase: str) -> str:
     """Of an instance, in words."""
     mapping, prefix = _pool_plan(design, phase)
-    leaves = {name: int(leaf_at(design, prefix + name)) for name in _split_fields(software_of(mapping))}
+    leaves = {name: int(leaf_at(design, prefix + name) or 1) for name in _split_fields(software_of(mapping))}
     texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
     if design.chip.chain is not None:
         texts.append(f"{_chain_chips(design, {})} chips")

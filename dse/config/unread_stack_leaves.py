@@ -36,7 +36,10 @@ PASSES = ("moe.row_passes", "moe.intermediate_passes")
 """Passes over rows of experts, which a library's expert products contain."""
 
 NODES = ("inter_node_efficiency", "inter_node_launch")
-CROSSED = ("mapping.prefill.tp", "mapping.decode.tp", "chip.network.nodes.size")
+CROSSED = (
+    *("mapping.prefill.tp", "mapping.decode.tp", "mapping.prefill.pp", "mapping.decode.pp"),
+    "chip.network.nodes.size",
+)
 """What decides whether dies of a stage are in several nodes."""
 
 
@@ -154,8 +157,15 @@ def has_no_peers(base: Design, moved: Collection[str]) -> bool:
     """Whether no shared-cache die shares its layers with another die."""
     plans = [getattr(base.mapping, phase) for phase in ("prefill", "decode")]
     return (
-        software_of(base.mapping) in ON_DEVICES and all(np.all(plan.tp == 1) for plan in plans) and {*CROSSED}.isdisjoint(moved)
+        software_of(base.mapping) in ON_DEVICES
+        and all(np.all(plan.tp == 1) and _stages(plan) == 1 for plan in plans)
+        and {*CROSSED}.isdisjoint(moved)
     )
+
+
+def _stages(plan: Any) -> int:
+    """Pipeline stages of a plan; 1 where it has none."""
+    return int(getattr(plan, "pp", None) or 1)
 
 
 def can_transfer_kv(base: Design, moved: Collection[str]) -> bool:
@@ -169,7 +179,7 @@ def can_cross_nodes(base: Design, moved: Collection[str]) -> bool:
     network = base.chip.network
     if network is None or network.nodes is None:
         return False
-    counts = (base.mapping.prefill.tp, base.mapping.decode.tp)
+    counts = [plan.tp * _stages(plan) for plan in (base.mapping.prefill, base.mapping.decode)]
     return can_transfer_kv(base, moved) or not {*CROSSED}.isdisjoint(moved) or max(counts) > network.nodes.size
 
 

@@ -204,6 +204,11 @@ def scale_row(row: BreakdownRow, times: float) -> BreakdownRow:
     return replace(row, **counts, parts=parts, excess=excess)
 
 
+def scale_time(row: BreakdownRow, times: float) -> BreakdownRow:
+    """A breakdown row with its time multiplied by a factor, its operations and bytes unchanged."""
+    return replace(row, seconds=row.seconds * times, parts={name: seconds * times for name, seconds in row.parts.items()})
+
+
 def merge_rows(row: BreakdownRow, other: BreakdownRow) -> BreakdownRow:
     """Two breakdown rows of one operator merged into one."""
     parts = _add_excess(row.parts, other.parts)

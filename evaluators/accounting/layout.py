@@ -19,6 +19,9 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, Workload
 
+STAGE_WAITS = "waits for the slowest stage"
+"""Breakdown operator of time beyond the mean work of a stage: stages that fill, drain, or have less to do."""
+
 
 class Layout(ABC):
     """A model on the workers of designs of one structure, for prefill and decode of a batch.

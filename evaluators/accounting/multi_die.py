@@ -15,7 +15,7 @@ import numpy as np
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_case
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
-from dse.evaluators.accounting.layout import Layout, only_case
+from dse.evaluators.accounting.layout import STAGE_WAITS, Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.metrics import decode_rate
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
@@ -47,9 +47,6 @@ from dse.space.workload import BatchCase
 
 WAIT_LABEL = "stages"
 """Where micro-batches wait for the slowest stage."""
-
-GAP_LABEL = "waits for the slowest stage"
-"""Time of a phase beyond the mean work of a stage: stages that fill, drain, or have less to do."""
 
 HIDDEN_LABEL = "exchanges behind the other half"
 """Time saved where one half of a micro-batch computes while the other exchanges, without waits."""
@@ -142,7 +139,7 @@ class MultiDieLayout(Layout):
 
     FIDELITIES = ("analytical", "events")
     SINGLE_DESIGN_FIDELITIES = ("events",)
-    WAIT_LABEL, GAP_LABEL, HIDDEN_LABEL = WAIT_LABEL, GAP_LABEL, HIDDEN_LABEL
+    WAIT_LABEL, GAP_LABEL, HIDDEN_LABEL = WAIT_LABEL, STAGE_WAITS, HIDDEN_LABEL
     batch_arrays = staticmethod(arrays_by_case)
 
     @property

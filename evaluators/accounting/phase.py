@@ -90,6 +90,7 @@ class PhaseCost:
         padded: blocks of one iteration of each entry as recorded graphs run it, if its requests are padded; empty without
             details.
         overheads: time of one iteration of each entry beyond its kernels.
+        stages: pipeline stages, each on `dies` dies of its own, where blocks are those of all stages; 1 elsewhere.
     """
 
     name: str
@@ -107,6 +108,7 @@ class PhaseCost:
     useful_share: Any = 1.0
     padded: tuple[TimedBlock, ...] = ()
     overheads: OverheadTimes = OverheadTimes()
+    stages: int = 1
 
     @cached_property
     def activity(self) -> WorkCounts | None:

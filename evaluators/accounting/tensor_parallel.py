@@ -1,6 +1,7 @@
 """Models on tensor-parallel devices: phases, device memory, limits, energy and power."""
 
 from bisect import bisect_right
+from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial, reduce
@@ -12,10 +13,26 @@ from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
+from dse.evaluators.accounting.device_pipelines import (
+    STAGE_LIMITS,
+    PhaseBatches,
+    ReplicaMemory,
+    StagedSeconds,
+    batch_memory,
+    equal_stage_limits,
+    fewest_stages_text,
+    message_bytes,
+    message_hop_bytes,
+    phase_batches,
+    replica_memory,
+    stage_limits,
+    stage_remedy,
+    staged_seconds,
+)
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
-from dse.evaluators.accounting.layout import Layout
-from dse.evaluators.accounting.memory_contents import CACHE, main_memory_contents
-from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, phase_seconds, useful_operations
+from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents, sum_parts
+from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.cost_models import READERS, call_table
@@ -24,6 +41,7 @@ from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, Prefetc
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.collective import KTREE, ports_needed
+from dse.evaluators.layouts.device_stages import stage_groups, stage_orders
 from dse.evaluators.layouts.engine_overheads import (
     NO_TERMS,
     OverheadTimes,
@@ -32,6 +50,7 @@ from dse.evaluators.layouts.engine_overheads import (
     padded_step,
     step_terms,
 )
+from dse.evaluators.layouts.startable_degrees import plans_of
 from dse.evaluators.layouts.tensor_formats import format_product, head_format
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
@@ -45,8 +64,8 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.layers import layers
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
-from dse.space.main_memory import main_memory
-from dse.space.mapping import UNEVEN_KV_HEADS, FormatPlan, Mapping, TensorParallelPlan
+from dse.space.main_memory import CAPACITY_LIMITS, main_memory
+from dse.space.mapping import BYTES_BY_FORMAT, UNEVEN_KV_HEADS, FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 from dse.space.number_formats import FormatRates
@@ -59,53 +78,58 @@ MOST_PHASES = MAX_TP.bit_length() - 1
 
 
 class TensorParallelLayout(Layout):
-    """A model on tensor-parallel devices, which divide every layer among them."""
+    """A model on stages of tensor-parallel devices, which divide every layer of a stage among them."""
 
     FIDELITIES = tuple(READERS)
     SINGLE_DESIGN_FIDELITIES = FIDELITIES[1:]
+    GAP_LABEL = STAGE_WAITS
 
     def phases(self, design: Design, job: BatchArrays, fidelity: str, *, detailed: bool = False) -> tuple[PhaseCost, ...]:
         """Costs of prefill and decode; the prompts of a case are one iteration."""
         chip, mapping = design.chip, design.mapping
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
-        held, tp = _held(job, mapping.prefill, mapping.precision), mapping.prefill.tp
-        demand = EngineDemand(job.longest, job.sequences, tp, tp)
-        beside = engine_memory(chip, mapping, job.model, held.weights, held.activations, demand)
-        parts = (("weights", held.weights), (CACHE, held.kv), *beside.parts(mapping))
-        memory = (main_memory_contents(chip, parts, capacity=device_capacity(chip, mapping)),)
+        batches = {name: phase_batches(job, name, getattr(mapping, name)) for name in ("prefill", "decode")}
+        memory = (_main_memory(design, job, batches),)
         terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
-        def phase(name: str, plan: TensorParallelPlan, schedule: IterationSchedule) -> PhaseCost:
-            inputs = job, name, plan, mapping.precision, chip.core.rates
+        def phase(name: str, plan: TensorParallelPlan) -> PhaseCost:
+            micro = batches[name].job
+            inputs = micro, name, plan, mapping.precision, chip.core.rates
             blocks: tuple[TimedBlock, ...] = ()
             padded: tuple[TimedBlock, ...] = ()
             if detailed:
                 blocks = timed_step(_laid(*inputs, terms.without_padding), chip, plan, machine, reader)
                 padded = timed_step(_laid(*inputs, terms), chip, plan, machine, reader) if terms.pads(name) else ()
-                kernels = blocks_seconds(padded or blocks)
-            else:
-                kernels = step_seconds(*inputs, chip, machine, reader, terms)
-            overheads = overhead_times(iteration, job.model, getattr(job, name), kernels)
+            staged = (
+                StagedSeconds(blocks_seconds(padded or blocks))
+                if detailed and plan.stages == 1
+                else _staged_step(micro, name, plan, design, machine, reader, terms)
+            )
+            overheads = overhead_times(iteration, job.model, getattr(micro, name), staged.kernels)
             return PhaseCost(
                 name=name,
                 machine=machine,
-                seconds=phase_seconds(overheads.iteration_seconds(kernels), None, schedule),
-                work=partial(_die_work, design, job, name, machine.cache),
-                workers=plan.tp,
+                seconds=phase_seconds(staged.pass_seconds(overheads), staged.slowest(overheads), batches[name].schedule),
+                work=partial(_die_work, design, batches[name], name, machine.cache),
+                workers=plan.tp * plan.replicas,
                 flop=partial(_phase_flop, design, job, name),
                 memory=memory if name == "decode" else (),
                 timed=blocks,
-                runs=schedule.steps,
+                runs=batches[name].runs,
+                between=staged.transfers,
                 dies=plan.tp,
+                useful_share=batches[name].useful_share,
                 padded=padded,
                 overheads=overheads,
+                stages=plan.stages,
             )
 
-        return (
-            phase("prefill", mapping.prefill, IterationSchedule(steps=ONCE)),
-            phase("decode", mapping.decode, IterationSchedule(steps=job.steps, starts=job.step_starts)),
-        )
+        return (phase("prefill", mapping.prefill), phase("decode", mapping.decode))
+
+    def layout_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
+        """Limits of stages without layers."""
+        return stage_limits(design.mapping, job.model)
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of ports and parallelism; both phases have the same, since one pool of devices serves both."""
@@ -114,6 +138,7 @@ class TensorParallelLayout(Layout):
         return [
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(prefill, decode), minimum(prefill, decode), "1"),
+            *equal_stage_limits(mapping),
             *idle_die_limits(job.model, mapping),
             *engine_limits(mapping, job.model, job.decode.guesses),
         ]
@@ -129,31 +154,46 @@ class TensorParallelLayout(Layout):
 
     def own_metrics(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
         """Bytes of the layers of one device."""
-        held = _held(job, design.mapping.prefill, design.mapping.precision)
+        held = _held(batch_memory(job), design.mapping.prefill, design.mapping.precision)
         return {"attention_layer_bytes": held.attention_layer, "ffn_layer_bytes": held.ffn_layer}
 
     def die_count(self, design: Design) -> Any:
         """Number of devices that serve a batch."""
-        return maximum(design.mapping.prefill.tp, design.mapping.decode.tp)
+        return reduce(maximum, (plan.tp * (plan.stages * plan.replicas) for plan in plans_of(design.mapping)))
 
     def simulation_obstacle(self, design: Design) -> str:
         """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
         return simulation_obstacle(design)
 
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
-        """Breakdown rows of one phase: one per call, and one for each overhead of the inference engine."""
+        """Breakdown rows of one phase: calls, transfers between stages, and engine overheads.
+
+        Seconds are those of the mean stage; operations and bytes are those of all devices.
+        """
         steps = (phase.timed, phase.padded)
-        return iteration_rows(phase.name, phase.runs, steps, phase.overheads, phase.machine, dies=phase.dies)
+        rows = iteration_rows(
+            phase.name, phase.runs, steps, phase.overheads, phase.machine, dies=phase.dies, useful_times=phase.useful_share
+        )
+        if phase.between is not None:
+            rows += breakdown.stage_transfer_rows(phase.name, phase.runs, phase.between)
+        replicas = float(np.max(phase.workers / phase.dies))
+        if phase.stages == replicas == 1:
+            return rows
+        return [breakdown.scale_row(breakdown.scale_time(row, 1.0 / (phase.stages * replicas)), replicas) for row in rows]
 
     def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
         """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
 
-        If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
+        If no TP fits, the fewest stages that do. If dies would be idle, the largest such TP; if ports are too few for a
+        K-tree, a deeper K-tree of as many dies.
         """
 
         def keeps(changes: dict[str, Any]) -> bool:
             return keeps_limits(self, replace_leaves(design, changes), arrays)
 
+        model = arrays[0].model
+        if worst.limit in STAGE_LIMITS:
+            return stage_remedy(worst, design, model)
         trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
         for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
             if keeps({f"mapping.{phase}.ktree_k": count for phase in trees}):
@@ -164,7 +204,8 @@ class TensorParallelLayout(Layout):
         for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" and worst.have >= most else powers:
             if keeps({f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}):
                 return f"use TP {tp}: mapping.both.tp={tp}"
-        return f"no TP up to {MAX_TP} fits"
+        staged = fewest_stages_text(design, model, keeps) if worst.limit in CAPACITY_LIMITS else ""
+        return f"no TP up to {MAX_TP} fits" + (f"; {staged}" if staged else "")
 
 
 def iteration_rows(
@@ -175,15 +216,18 @@ def iteration_rows(
     machine: HardwareModel,
     *,
     dies: Any,
+    useful_times: Any = 1.0,
 ) -> list[BreakdownRow]:
     """Breakdown rows of the iterations of a phase: one per call, then padding, launches and host.
 
     Args:
-        phase, weights, machine, dies: as of `breakdown.breakdown_rows`.
+        phase, weights, machine, dies, useful_times: as of `breakdown.breakdown_rows`.
         steps: timed blocks of an iteration without padding, and with it; the latter empty where nothing is padded.
         overheads: time of an iteration beyond its kernels.
     """
-    plain, padded = (breakdown.breakdown_rows(phase, weights, timed, machine, dies=dies) for timed in steps)
+    plain, padded = (
+        breakdown.breakdown_rows(phase, weights, timed, machine, dies=dies, useful_times=useful_times) for timed in steps
+    )
     padding = [breakdown.padding_row(phase, plain, padded)] if padded else []
     return [*plain, *padding, *breakdown.overhead_rows(phase, weights, overheads)]
 
@@ -203,14 +247,22 @@ def _paced_flop(job: BatchArrays, name: str, precision: FormatPlan, rates: Forma
     return useful_operations(blocks, runs, starts)
 
 
-def _die_work(design: Design, job: BatchArrays, name: str, cache: DieCache | None) -> PooledActivity:
-    """Activity of a phase of each case on one device."""
+def _die_work(design: Design, batches: PhaseBatches, name: str, cache: DieCache | None) -> PooledActivity:
+    """Activity of a phase of each case on one device of each stage of a replica."""
     chip, mapping = design.chip, design.mapping
     plan = getattr(mapping, name)
     terms, passes = step_terms(mapping.stack), mapping.stack.attention_passes
-    layout = _laid(job, name, plan, mapping.precision, chip.core.rates, terms)
+    layout = _laid(batches.job, name, plan, mapping.precision, chip.core.rates, terms)
     room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
-    return _done(job, name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs, terms)
+    work = _done(
+        batches.job, name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs, terms,
+        batches.runs, batches.schedule.starts,
+    )  # fmt: skip
+    if plan.stages == 1:
+        return work
+    sent = _message_bytes(batches.job, name, plan, mapping.precision, terms) * batches.runs
+    crossed = message_hop_bytes(sent, plan.stages, plan.tp, chip.network)
+    return work.plus(PooledActivity(linked_bytes=reduce_per_case(np.add, crossed, batches.schedule.starts)))
 
 
 def device_peak_rates(design: Design) -> PeakRates:
@@ -285,16 +337,17 @@ def step_seconds(
     machine: HardwareModel,
     reader: CostModel,
     terms: StepTerms = NO_TERMS,
+    stage: tuple[str, ...] | None = None,
 ) -> Any:
-    """Time of a step of a phase, all its blocks. [s]"""
+    """Time of a step of a phase: all its blocks, or those of the segments of one pipeline stage. [s]"""
     degrees, which = _degrees(plan.tp)
     table_seconds = None
     if degrees:
-        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
+        laid = _structures(job, name, degrees, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms, stage)
         peers = None if which is None else plan.tp
         table_seconds = call_table.table_seconds(laid, machine, reader, _prefetch(chip, plan), which, peers)
     return (
-        blocks_seconds(timed_step(_laid(job, name, plan, precision, rates, terms), chip, plan, machine, reader))
+        blocks_seconds(timed_step(_laid(job, name, plan, precision, rates, terms, stage), chip, plan, machine, reader))
         if table_seconds is None
         else table_seconds
     )
@@ -315,21 +368,76 @@ def _laid(
     precision: FormatPlan,
     rates: FormatRates | None,
     terms: StepTerms = NO_TERMS,
+    stage: tuple[str, ...] | None = None,
 ) -> tuple[CallBlock, ...]:
-    """Blocks of a step of a phase."""
-    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
+    """Blocks of a step of a phase on all pipeline stages, or on one."""
+    stages = (stage,) if stage else plan_stages(job.model, job.decode.guesses, plan)
+    return _blocks(job, name, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms, stages)
 
 
-def _held(job: BatchArrays, plan: TensorParallelPlan, precision: FormatPlan) -> DeviceMemory:
-    """Device memory, computed once for each degree of tensor parallelism if these are few."""
+def plan_stages(model: Model, guesses: int, plan: TensorParallelPlan) -> tuple[tuple[str, ...], ...] | None:
+    """Names of the segments of each pipeline stage of a plan; None with one stage, which has all."""
+    return None if plan.stages == 1 else stage_orders(model, guesses, plan.stages)
+
+
+def _staged_step(
+    job: BatchArrays,
+    name: str,
+    plan: TensorParallelPlan,
+    design: Design,
+    machine: HardwareModel,
+    reader: CostModel,
+    terms: StepTerms,
+) -> StagedSeconds:
+    """Times of the stages of a forward pass of a micro-batch."""
+    chip, precision = design.chip, design.mapping.precision
+    inputs = job, name, plan, precision, chip.core.rates, chip, machine, reader, terms
+    if plan.stages == 1:
+        return StagedSeconds(step_seconds(*inputs))
+    groups = stage_groups(job.model, job.decode.guesses, plan.stages)
+    seconds = [step_seconds(*inputs, group.order) for group in groups]
+    return staged_seconds(groups, seconds, _message_bytes(job, name, plan, precision, terms), plan.tp, machine)
+
+
+def _message_bytes(job: BatchArrays, name: str, plan: TensorParallelPlan, precision: FormatPlan, terms: StepTerms) -> Any:
+    """Bytes that a device sends to its peer of the next stage, of a micro-batch. [B]"""
+    tokens = padded_step(getattr(job, name), terms.sizes).tokens
+    return message_bytes(job.model, tokens, float(BYTES_BY_FORMAT[precision.activations]), plan.tp)
+
+
+def _held(
+    memory: ReplicaMemory, plan: TensorParallelPlan, precision: FormatPlan, stage: tuple[str, ...] | None = None
+) -> DeviceMemory:
+    """Memory of a device of a stage, computed once for each degree of tensor parallelism if these are few."""
     degrees, which = _degrees(plan.tp)
     if which is None:
-        return _footprint(job, plan.tp, precision, plan.kv_heads)
-    footprint = _footprint_of_each(job, degrees, precision, plan.kv_heads)
+        return _footprint(memory, plan.tp, precision, plan.kv_heads, stage)
+    footprint = _footprint_of_each(memory, degrees, precision, plan.kv_heads, stage)
     leaves = (getattr(footprint, spec.name) for spec in fields(footprint))
     return DeviceMemory(
         *(leaf.take(which, axis=-1) if isinstance(leaf, np.ndarray) and leaf.shape[-1] > 1 else leaf for leaf in leaves)
     )
+
+
+def _main_memory(design: Design, job: BatchArrays, batches: Dict[str, PhaseBatches]) -> MemoryContents:
+    """Contents of the main memory of a device of the fullest stage."""
+    chip, mapping, plan = design.chip, design.mapping, design.mapping.prefill
+    memory = replica_memory(job, batches["prefill"], batches["decode"], plan.stages, plan.replicas)
+    demand = EngineDemand(memory.tokens, memory.job.sequences, plan.tp, plan.tp * plan.stages)
+    orders = (None,) if plan.stages == 1 else [g.order for g in stage_groups(job.model, job.decode.guesses, plan.stages)]
+    fullest: tuple[tuple[str, Any], ...] = ()
+    for order in orders:
+        held = _held(memory, plan, mapping.precision, order)
+        beside = engine_memory(chip, mapping, job.model, held.weights, held.activations, demand)
+        parts = (("weights", held.weights), (CACHE, held.kv), *beside.parts(mapping))
+        fullest = fuller_parts(fullest, parts) if fullest else parts
+    return main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))
+
+
+def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """The larger of two contents of a memory with equal names, design by design. [B]"""
+    more = sum_parts(others) > sum_parts(parts)
+    return tuple((name, where(more, other, value)) for (name, value), (_, other) in zip(parts, others, strict=True))
 
 
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
@@ -387,14 +495,14 @@ def port_limit(chip: Chip, *plans: TensorParallelPlan) -> Limit:
 @memoize
 def _blocks(
     job: BatchArrays, phase: str, tp: Any, precision: FormatPlan, algorithm: str, rates: FormatRates | None, heads: str | None,
-    phases: Any = None, terms: StepTerms = NO_TERMS,
+    phases: Any = None, terms: StepTerms = NO_TERMS, stages: tuple[tuple[str, ...], ...] | None = None,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
     at: StepCounts = padded_step(getattr(job, phase), terms.sizes)
     # decode steps launch the same kernels on the same shapes and are recorded once; prompts differ in length [sglang2025]
-    operators, order = transformer_segments(job.model, at), segment_order(job.model, at)
+    operators, orders = transformer_segments(job.model, at), stages or (segment_order(job.model, at),)
     recorded = phase == "decode"
     return device_blocks(
-        operators, order, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases, terms=terms
+        operators, orders, tp, precision, algorithm, rates=rates, recorded=recorded, heads=heads, phases=phases, terms=terms
     )
 
 
@@ -409,23 +517,31 @@ def _structures(
     heads: str | None,
     phases: Any = None,
     terms: StepTerms = NO_TERMS,
+    stage: tuple[str, ...] | None = None,
 ) -> call_table.Structures:
-    """Blocks for each degree of tensor parallelism."""
-    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases, terms) for tp in degrees)
+    """Blocks for each degree of tensor parallelism, on all of the model or on one pipeline stage."""
+    stages = (stage,) if stage else None
+    return tuple(_blocks(job, phase, tp, precision, algorithm, rates, heads, phases, terms, stages) for tp in degrees)
 
 
 @memoize
-def _footprint_of_each(job: BatchArrays, degrees: tuple[Any, ...], precision: FormatPlan, heads: str | None) -> DeviceMemory:
+def _footprint_of_each(
+    memory: ReplicaMemory, degrees: tuple[Any, ...], precision: FormatPlan, heads: str | None, stage: tuple[str, ...] | None
+) -> DeviceMemory:
     """For each degree of tensor parallelism; leaves have the shape (degrees,), or (cases, degrees)."""
-    return _footprint(job, np.array(degrees), precision, heads)
+    return _footprint(memory, np.array(degrees), precision, heads, stage)
 
 
 @memoize
-def _footprint(job: BatchArrays, tp: Any, precision: FormatPlan, heads: str | None) -> DeviceMemory:
+def _footprint(
+    memory: ReplicaMemory, tp: Any, precision: FormatPlan, heads: str | None, stage: tuple[str, ...] | None
+) -> DeviceMemory:
+    job = memory.job
     parts = transformer_segments(job.model, job.decode)
     return device_memory(
-        parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=job.longest, heads=heads
-    )
+        parts, job.model, tp, precision, cached=job.cached, sequences=job.sequences, tokens=memory.tokens, heads=heads,
+        stage=stage, together=memory.together,
+    )  # fmt: skip
 
 
 @memoize
@@ -439,10 +555,11 @@ def _done(
     rates: FormatRates | None,
     inputs: LinkEnergyInputs,
     terms: StepTerms,
+    runs: Any,
+    starts: Any,
 ) -> PooledActivity:
-    """What one device does in a phase of each case."""
-    runs, starts = (ONCE, None) if phase == "prefill" else (job.steps, job.step_starts)
-    laid = _blocks(job, phase, plan.tp, precision, plan.allreduce, rates, plan.kv_heads, plan.ktree_k, terms)
+    """What one device of each stage does in a phase of each case."""
+    laid = _laid(job, phase, plan, precision, rates, terms)
     activity = device_activity(laid, passes, cache, inputs)
     return PooledActivity(*(reduce_per_case(np.add, runs * value, starts) for value in activity))
 

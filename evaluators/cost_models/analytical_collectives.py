@@ -14,9 +14,9 @@ from dse.evaluators.kernels.library.node_collectives import (
     one_shot_seconds,
     ring_seconds,
 )
-from dse.evaluators.machine.device_links import DeviceGroupLinks, split_into_nodes
+from dse.evaluators.machine.device_links import DeviceGroupLinks, split_into_nodes, transfer_seconds
 from dse.evaluators.machine.machine import HardwareModel
-from dse.space.array_math import where
+from dse.space.array_math import minimum, where
 from dse.space.chip import DeviceLinks
 from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import EXPERT_EXCHANGES
@@ -84,6 +84,40 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
         between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
         seconds = allreduced(collective.algorithm, nbytes, within, between, collective.phases)
     return seconds if collective.recorded else seconds + where(collective.peers > 1, call, 0.0)
+
+
+def stage_message_seconds(nbytes: Any, tp: Any, machine: HardwareModel) -> tuple[Any, Any]:
+    """Time of the messages from one pipeline stage to the next, inside a node and between nodes. [s]
+
+    Each device of a stage sends to its peer of the next one.
+
+    Inside a node a message has one port. Between nodes the devices of a stage that are in one node send at the same time, and
+    have equal shares of its bandwidth, at most that of a port. A message is one transfer and pays one latency. The host starts
+    it, since engines send outside recorded graphs.
+
+    Args:
+        nbytes: that each device sends. [B]
+        tp: devices of a stage.
+        machine: machine with these devices.
+
+    Returns:
+        Both times, equal where one node has all devices.
+
+    Source:
+        [vllmpp2025] sends between replays of recorded graphs.
+    """
+    assert machine.network is not None
+    network, achieved, call, _, half_size = machine.network
+    sent = nbytes if half_size is None else nbytes + half_size
+
+    def message(bandwidth: Any, latency: Any) -> Any:
+        return transfer_seconds(DeviceGroupLinks(2, bandwidth * achieved, latency, network.latency_per), 1, sent) + call
+
+    inside = message(network.bandwidth, network.latency)
+    if network.nodes is None:
+        return inside, inside
+    _, members = split_into_nodes(tp, network.nodes.size)
+    return inside, message(minimum(network.bandwidth, network.nodes.bandwidth / members), network.nodes.latency)
 
 
 INTER_NODE_HOPS = 2.0

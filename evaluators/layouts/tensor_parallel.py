@@ -81,17 +81,20 @@ def kv_heads_per_device(dim: MatrixDim, tp: Any, heads: str | None) -> Any:
 
 
 def device_blocks(
-    parts: tuple[Segment, ...], order: tuple[str, ...], tp: Any, precision: FormatPlan, algorithm: str, *,
+    parts: tuple[Segment, ...], stages: tuple[tuple[str, ...], ...], tp: Any, precision: FormatPlan, algorithm: str, *,
     rates: FormatRates | None = None, recorded: bool = True, heads: str | None = None, phases: Any = None,
     terms: StepTerms = NO_TERMS,
 ) -> tuple[CallBlock, ...]:  # fmt: skip
     """Calls of the segments on one of `tp` devices, divided at the allreduces between them.
 
-    An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place.
+    An allreduce belongs to the block that waits for it, so that what can be prefetched beside it is in one place. The sum that
+    ends a pipeline stage has a block without calls: the stage reduces and scatters before its devices send their parts to their
+    peers, which gather them. That takes as long as the allreduce, and is charged to the stage that sends ([trtllmflags2025]).
+    vLLM reduces to all devices, and gathers once more on the next stage ([vllmpp2025]).
 
     Args:
         parts: of a step.
-        order: their names, layer after layer.
+        stages: their names, layer after layer, for each pipeline stage.
         tp, precision: devices, and formats.
         algorithm: of the allreduces.
         rates: formats that the engines multiply, where the chip says them.
@@ -113,17 +116,31 @@ def device_blocks(
             nbytes = part.rows * columns * float(BYTES_BY_FORMAT[terms.reduction or precision.activations])
             summed = LeadingCollective(algorithm, tp, nbytes, recorded, phases)
             after[part.name] = sums.setdefault((id(part.rows), columns), summed), columns
+    made[STAGE_END] = CallBlock(STAGE_END, (), (), (), 1.0)
     times: dict[tuple[str, bool, Any], int] = {}
     openers: dict[tuple[str, bool, Any], LeadingCollective | None] = {}
-    for before, name in pairwise(("", *order)):
+    for before, name in (pair for order in stages for pair in pairwise(_with_stage_end(order))):
         opener, columns = after[before]
-        key = name, before == order[0], columns
+        if name == STAGE_END and opener is None:
+            continue
+        key = name, before in ("", EMBEDDING) and name not in (EMBEDDING, STAGE_END), columns
         times[key] = times.get(key, 0) + 1
         openers.setdefault(key, opener)
     return tuple(
         made[name]._replace(name=f"first {name}" * first or name, times=times[name, first, width], opener=opener)
         for (name, first, width), opener in openers.items()
     )
+
+
+EMBEDDING, HEAD = END_SEGMENTS
+
+STAGE_END = "end of stage"
+"""Name of the block with the sum that ends a pipeline stage, before its message to the next one."""
+
+
+def _with_stage_end(order: tuple[str, ...]) -> tuple[str, ...]:
+    """Segments of a pipeline stage, with what is before the first one, and its end where another stage follows."""
+    return ("", *order) if order[-1] == HEAD else ("", *order, STAGE_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +177,8 @@ def device_memory(
     sequences: Any,
     tokens: Any,
     heads: str | None = None,
+    stage: tuple[str, ...] | None = None,
+    together: Any = None,
 ) -> DeviceMemory:
     """Memory of one device: its share of weights, caches and states, and activations of `tokens`. [B]
 
@@ -173,24 +192,39 @@ def device_memory(
         sequences: that have states.
         tokens: of the longest prompt, or of the largest iteration.
         heads: KV heads that do not divide, as of `kv_heads_per_device`.
+        stage: names of the segments of the device's pipeline stage; None for all of them. A first stage without the head
+            has a table of its own where this is tied.
+        together: sequences whose next tokens are computed together; None for `sequences`.
     """
     layer = {
         part.name: product_bytes(part, precision, lambda operator: _stored(operator, tp, heads))
         + unquantized_bytes(part, model, precision, tp)
         for part in parts
     }
-    weights = sum(layer[part.name] * part.times for part in parts) + embedding_bytes(model, precision, tp)
+    # with modules that predict tokens, which have caches of their own
+    times = {part.name: part.times if stage is None else stage.count(part.name) for part in parts}
+    weights = sum(layer[part.name] * times[part.name] for part in parts)
+    if times[EMBEDDING]:
+        weights = weights + embedding_bytes(model, precision, tp)
+        if model.tied_embeddings and not times[HEAD]:
+            weights = weights + next(_table_bytes(part, precision, tp) for part in parts if part.name == HEAD)
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
-    times = {part.name: part.times for part in parts}  # with modules that predict tokens, which have caches of their own
     kv: Any = 0.0
     for given_part, nbytes in held:
         kv, most = kv + times[given_part.name] * nbytes, maximum(most, layer[given_part.name] + nbytes)
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
-    most_alive = maximum(tokens * _live(model, tp, ends=False), sequences * _live(model, tp, ends=True))
+    most_alive = tokens * _live(model, tp, ends=False)
+    if times[HEAD]:
+        most_alive = maximum(most_alive, (sequences if together is None else together) * _live(model, tp, ends=True))
     activations = most_alive * float(BYTES_BY_FORMAT[precision.activations])
     return DeviceMemory(weights, kv, activations, most, ffn)
+
+
+def _table_bytes(head: Segment, precision: FormatPlan, tp: Any) -> Any:
+    """Bytes of a device's rows of the table of tokens, which a tied head multiplies by. [B]"""
+    return product_bytes(head, precision, lambda operator: _stored(operator, tp))
 
 
 def _live(model: Model, tp: Any, *, ends: bool) -> Any:

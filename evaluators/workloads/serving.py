@@ -118,8 +118,11 @@ def kv_memory_by_pool(design: Design, load: ServingLoad) -> tuple[PoolKvMemory, 
 def serving_layout(design: Design) -> ServingLayout:
     """Layout that serves by a design's mapping, or by those of its two pools on chips of other kinds."""
     if design.pools is not None:
-        layouts = {software_of(mapping) for mapping in (design.mapping, prefill_mapping(design))}
-        return unlike_pools_layout(layouts == {SERVED_DEVICES})
+        mappings = (design.mapping, prefill_mapping(design))
+        return unlike_pools_layout(
+            all(software_of(mapping) == SERVED_DEVICES for mapping in mappings)
+            and mappings[0].decode.stages == mappings[1].prefill.stages == 1
+        )
     return serving_layout_of_software(software_of(design.mapping))
 
 

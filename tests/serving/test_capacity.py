@@ -678,3 +678,16 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
     assert not explain_too_few_requests(usual)
     assert not explain_too_few_requests(long)
     assert (usual.best.rate, usual.words) == (long.best.rate, long.words)  # type: ignore[union-attr]
+
+
+def test_stages_are_looked_through_where_no_instance_fits_without_them() -> None:
+    """As few as hold the model, and up to twice as many."""
+    words = ["chip=groq", "model=llama2_7b", "devices=80", "workload.requests=50", "disaggregated=false"]
+    words += ["workload.prompt=200", "workload.output=20", "mapping.serving.policy=prefill_first"]
+    (side,) = find_capacity([*words, "mapping.both.tp=4", "mapping.serving.max_batch_size=32"])
+    assert side.best is not None
+    degrees = {candidate.design.mapping.decode.stages for candidate in side.candidates}
+    assert min(degrees) > 1
+    assert max(degrees) <= 2 * min(degrees)
+    assert all(candidate.devices <= 80 for candidate in side.candidates)
+    assert f"mapping.both.pp={side.best.candidate.design.mapping.decode.stages}" in side.best.candidate.words

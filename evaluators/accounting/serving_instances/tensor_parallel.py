@@ -1,23 +1,34 @@
-"""Shared-cache dies that serve requests: an instance is the dies that share the model's layers.
+"""Shared-cache dies that serve requests: an instance is the dies of all pipeline stages of a model.
+
+Dies of a stage share its layers. Each iteration is a micro-batch's pass through all stages, and as many are in flight.
 
 An iteration is one step of the graph, prompts and decodes together: products over all tokens, attention over all pairs. It runs
 by the plan of prefill where it has prompts, else by that of decode.
 """
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from functools import partial, reduce
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.accounting.breakdown import BreakdownRow
+from dse.evaluators.accounting.breakdown import BreakdownRow, stage_transfer_rows
+from dse.evaluators.accounting.device_pipelines import (
+    STAGE_LIMITS,
+    StagedSeconds,
+    equal_stage_limits,
+    fewest_stages_text,
+    message_bytes,
+    message_hop_bytes,
+    stage_limits,
+    stage_remedy,
+    staged_seconds,
+)
 from dse.evaluators.accounting.engine_memory import (
-    EngineDemand,
     EngineMemory,
     device_capacity,
     engine_limits,
-    engine_memory,
 )
 from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
@@ -28,6 +39,17 @@ from dse.evaluators.accounting.serving_instances import (
     design_count,
     iteration_time_key,
 )
+from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
+from dse.evaluators.accounting.serving_instances.device_memory import (
+    LargestIteration,
+    fullest_stage_request,
+    held_memory,
+    largest_iterations,
+    pool_plans,
+    stage_request_memory,
+    stage_segments,
+    tightest_stage,
+)
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
@@ -35,14 +57,16 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     fractional_prompts,
     transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServedWork, TransferWork
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
     device_peak_rates,
     fastest_speedup,
+    fuller_parts,
     idle_die_limits,
     iteration_rows,
+    plan_stages,
     port_limit,
     refuse_kv_head_option,
     timed_step,
@@ -54,37 +78,38 @@ from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, l
 from dse.evaluators.cost_models.call_cost import TimedBlock
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
+from dse.evaluators.layouts.device_stages import stage_groups
 from dse.evaluators.layouts.engine_overheads import (
     OverheadTimes,
-    iteration_seconds,
     lone_request_host_seconds,
     overhead_times,
     padded_step,
     step_terms,
 )
-from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
+from dse.evaluators.layouts.tensor_parallel import device_blocks
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
-from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
+from dse.evaluators.serving.scheduling_policy import pool_policies
 from dse.evaluators.silicon.energy import PooledActivity, host_transfer_energy, pooled_dynamic_energy
-from dse.space.array_math import Array, maximum, minimum, where
+from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.main_memory import main_memory
-from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
-from dse.space.memoize import memoize
-from dse.space.model import Model
+from dse.space.main_memory import CAPACITY_LIMITS, main_memory
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
 from dse.space.workload import ServingLoad
 
 
 class TensorParallelServing(InstanceLayout):
-    """Instances of shared-cache dies that share the layers of a model by tensor parallelism."""
+    """Instances of shared-cache dies with tensor parallelism in each of their pipeline stages.
+
+    Designs with several stages are evaluated one by one: stages have shares of an iteration's time of their own.
+    """
 
     MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
     USAGE_IN_BATCH = True
@@ -93,47 +118,81 @@ class TensorParallelServing(InstanceLayout):
         """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
         chip, mapping = _chip_and_mapping(design)
         refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
+        if violated := self.untimed_limits(design, load):
+            return violated
         if chip.network is not None:
             for plan in (mapping.prefill, mapping.decode):
                 refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
-        pools = zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
-        held = reduce(
-            _fuller_memory, (_held_memory(design, load, plan.tp, load.longest - 1, largest) for plan, largest in pools)
-        )
-        # a request alone must fit: beside more of them, requests wait
-        beside = EngineMemory(held.activations, held.reserved)
-        parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
+        fullest: tuple[tuple[str, Any], ...] = ()
+        for plan, largest in zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True):
+            for stage in stage_segments(load, plan):
+                # a request alone must fit: beside more of them, requests wait
+                held = held_memory(design, load, plan, load.longest - 1, largest, stage)
+                beside = EngineMemory(held.activations, held.reserved)
+                parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
+                fullest = fuller_parts(fullest, parts) if fullest else parts
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not is_disaggregated(mapping.serving) else tp[:1] * 2
         return [
-            *memory_limits([main_memory_contents(chip, parts, capacity=device_capacity(chip, mapping))]),
+            *memory_limits([main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))]),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
+            *(() if is_disaggregated(mapping.serving) else equal_stage_limits(mapping)),
             *idle_die_limits(load.model, mapping),
             *engine_limits(mapping, load.model, load.guesses),
         ]
 
+    def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Exceeded limits of stages and replicas, which need no iteration times; empty if none are."""
+        mapping = design.mapping
+        limits = stage_limits(mapping, load.model)
+        for phase in ("prefill", "decode"):
+            plan = getattr(mapping, phase)
+            if plan.replicas > 1:
+                limits.append(Limit(f"mapping.{phase}.dp", float(plan.replicas), 1.0, "1"))
+            if plan.microbatches:
+                limits.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
+        if is_staged(mapping):
+            for plan, rule in zip(pool_plans(mapping), pool_policies(mapping.serving), strict=True):
+                if plan.stages > 1 and rule.by_chunk:
+                    limits.append(Limit("mapping.serving.admission", 2.0, 1.0, "layout"))
+        return limits
+
+    def joint_parts(self, fidelity: str, *, at_rate: bool) -> JointParts:
+        """Rows that are evaluated together; those with several stages one by one."""
+        parts = super().joint_parts(fidelity, at_rate=at_rate)
+        if not parts:
+            return parts
+        together = parts[0]
+        return (lambda design: single_rows(design) if is_staged(design.mapping) else together(design),)
+
+    def bound_parts(self, design: Design) -> list[DesignPart]:
+        """Rows whose bounds are evaluated together; those with several stages one by one."""
+        return list(single_rows(design)) if is_staged(design.mapping) else super().bound_parts(design)
+
+    def limited_parts(self, design: Design) -> Iterable[DesignPart]:
+        """Rows whose limits are evaluated together; those with several stages one by one."""
+        return single_rows(design) if is_staged(design.mapping) else super().limited_parts(design)
+
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
-        """Serving instance of each pool, with the KV memory of one of its dies."""
-        chip, mapping = _chip_and_mapping(design)
+        """Serving instance of each pool, with the KV memory of one of its dies on the tightest stage."""
+        mapping = design.mapping
         sizes = step_terms(mapping.stack).sizes
 
-        def instance(tp: Any, largest: LargestIteration) -> ServingInstance:
+        def instance(place: int, plan: TensorParallelPlan, largest: LargestIteration) -> ServingInstance:
             def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
-                seconds = _iteration_seconds(design, load, tp, prompt, prompt_context, decodes, context)
+                seconds = _iteration_seconds(design, load, plan, prompt, prompt_context, decodes, context)
                 return seconds if design_count(design) else seconds[..., 0]
 
-            held = _held_memory(design, load, tp, 0, largest)
-            free = device_capacity(chip, mapping) - held.weights - held.activations - held.reserved
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
-            key = "" if design_count(design) else iteration_time_key(design, load, float(tp), without=without)
+            key = "" if design_count(design) else iteration_time_key(design, load, *_instance_key(plan), without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
-            return ServingInstance(pricing, free, _request_memory(design, load, tp), axes, key=key, graph_sizes=sizes)
+            free, room = tightest_stage(design, load, plan, largest)
+            shares = _stage_shares(design, load, place, plan)
+            return ServingInstance(pricing, free, room, axes, key=key, shares=shares, graph_sizes=sizes)
 
-        return tuple(
-            instance(plan.tp, largest)
-            for plan, largest in zip(_pool_plans(mapping), _largest_iterations(mapping, load), strict=True)
-        )
+        pools = zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True)
+        return tuple(instance(place, plan, largest) for place, (plan, largest) in enumerate(pools))
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of dies: times of an instance's memories and engines."""
@@ -161,19 +220,20 @@ class TensorParallelServing(InstanceLayout):
         of a ring; at most its port's bandwidth.
         """
         chip, mapping = _chip_and_mapping(design)
-        network, nodes, tps = chip.network, chip.network.nodes, [plan.tp for plan in _pool_plans(mapping)]
-        taken, paces, latency = _request_memory(design, load, tps[1]), [network.bandwidth] * len(tps), network.latency
+        network, nodes, pools = chip.network, chip.network.nodes, pool_plans(mapping)
+        dies = [plan.tp * plan.stages for plan in pools]
+        taken, paces, latency = fullest_stage_request(design, load, pools[1]), [network.bandwidth] * 2, network.latency
         if nodes is not None:
             across = self.device_count(design) > nodes.size
-            paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, tp)), network.bandwidth) for tp in tps]
+            paces = [where(across, minimum(network.bandwidth, _bandwidth_share(design, n)), network.bandwidth) for n in dies]
             latency = where(across, nodes.latency, latency)
-        sent = taken.times(tps[1] / tps[0]), taken  # by a die of those that have it, and to one
+        sent = taken.times(dies[1] / dies[0]), taken  # by a die of those that have it, and to one
         each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
         return fullest_request(each, load.longest), latency
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Dies that share a request's KV cache: those of an instance."""
-        return tuple(plan.tp for plan in _pool_plans(design.mapping))
+        return tuple(plan.tp * plan.stages for plan in pool_plans(design.mapping))
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die; activations stay in the cache."""
@@ -183,10 +243,10 @@ class TensorParallelServing(InstanceLayout):
         """Work of iterations; operations count at the pace of their formats."""
         chip, mapping = _chip_and_mapping(design)
         work, paced, designs = PooledActivity(), 0.0, design_count(design)
-        for plan, pool in zip(_pool_plans(mapping), done, strict=True):
+        for plan, pool in zip(pool_plans(mapping), done, strict=True):
             for count, made_of in pool:
-                iteration = _served_iteration(design, load, plan.tp, made_of)
-                work = work.plus(_over_designs(_die_activity(design, iteration.run_blocks).times(count * plan.tp), designs))
+                iteration = _served_iteration(design, load, plan, made_of)
+                work = work.plus(_over_designs(_stage_activity(design, plan, iteration).times(count * plan.tp), designs))
                 operations = sum(
                     timed.block.times * call.flop * call.pace for timed in iteration.plain for call in timed.block.calls
                 )
@@ -208,56 +268,102 @@ class TensorParallelServing(InstanceLayout):
     ) -> list[tuple[Any, Any]]:
         """Time of iterations, and energy on all dies of an instance."""
         chip, mapping = _chip_and_mapping(design)
-        tp = _pool_plans(mapping)[pool].tp
-        iteration = _served_iteration(design, load, tp, made_of)
-        return [(iteration.seconds, pooled_dynamic_energy(_die_activity(design, iteration.run_blocks), chip) * tp)]
+        plan = pool_plans(mapping)[pool]
+        iteration = _served_iteration(design, load, plan, made_of)
+        return [(iteration.seconds, pooled_dynamic_energy(_stage_activity(design, plan, iteration), chip) * plan.tp)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
     ) -> Sequence[BreakdownRow]:
-        """Breakdown rows of an iteration: one per call, and one for each overhead of the inference engine."""
+        """Breakdown rows of an iteration: calls, transfers between stages, and engine overheads."""
         chip, mapping = _chip_and_mapping(design)
-        tp, machine = _pool_plans(mapping)[pool].tp, shared_cache_machine(chip, mapping)
-        plain, padded, overheads = _served_iteration(design, load, tp, made_of)
-        return iteration_rows("", times, (plain, padded), overheads, machine, dies=tp)
+        plan, machine = pool_plans(mapping)[pool], shared_cache_machine(chip, mapping)
+        iteration = _served_iteration(design, load, plan, made_of)
+        rows = iteration_rows("", times, (iteration.plain, iteration.padded), iteration.overheads, machine, dies=plan.tp)
+        return rows if iteration.transfers is None else [*rows, *stage_transfer_rows("", times, iteration.transfers)]
 
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text of a violated limit; always the empty string, since none is known."""
-        return ""
+        """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
+        model = loads[0].model
+        if worst.limit.endswith(".dp"):
+            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
+        if worst.limit.endswith(".microbatches"):
+            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
+        if worst.limit == "mapping.serving.admission":
+            return (
+                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
+            )
+        if worst.limit in STAGE_LIMITS:
+            return stage_remedy(worst, design, model)
+        if worst.limit not in CAPACITY_LIMITS:
+            return ""
+
+        def keeps(changes: dict[str, Any]) -> bool:
+            changed = replace_leaves(design, changes)
+            return all(np.all(limit.need <= limit.have) for load in loads for limit in self.limits(changed, load))
+
+        return fewest_stages_text(design, model, keeps)
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
         serving = design.mapping.serving
         counts = {"prefill": serving.prefill_instances, "decode": serving.instances}
-        plans = zip(pool_phases(serving), _pool_plans(design.mapping), strict=True)
-        return sum(counts[phase] * plan.tp for phase, plan in plans)
+        plans = zip(pool_phases(serving), pool_plans(design.mapping), strict=True)
+        return sum(counts[phase] * plan.tp * plan.stages for phase, plan in plans)
 
 
 def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:
     """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
     network, tp = design.chip.network, design.mapping.decode.tp
     hops = network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
-    nbytes = _request_memory(design, load, tp).sum_bytes(transferred_prompts(load)) * tp
+    nbytes = stage_request_memory(design, load, tp, None).sum_bytes(transferred_prompts(load)) * tp
     return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
 
 
-def _bandwidth_share(design: Design, tp: Any) -> Any:
-    """Of a node's bandwidth, what one of `tp` dies of an instance has while as many caches as can are on their way. [B/s]"""
+def _bandwidth_share(design: Design, dies: Any) -> Any:
+    """Of a node's bandwidth, what one of the dies of an instance has while as many caches as can are on their way. [B/s]"""
     chip, mapping = _chip_and_mapping(design)
     nodes, serving = chip.network.nodes, mapping.serving
-    _, members = split_into_nodes(tp, nodes.size)
+    _, members = split_into_nodes(dies, nodes.size)
     beside = minimum(minimum(serving.instances, serving.prefill_instances), maximum(1, nodes.size // members))
     return inter_node_bandwidth(nodes, mapping.stack) / (members * beside)
 
 
-def _pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
-    """Of each pool: that which prefills, where there is one, and that which decodes."""
-    return tuple(getattr(mapping, phase) for phase in pool_phases(mapping.serving))
+def is_staged(mapping: Mapping) -> bool:
+    """Whether some instances have several pipeline stages."""
+    return bool(mapping.prefill.stages > 1 or mapping.decode.stages > 1)
+
+
+def _instance_key(plan: TensorParallelPlan) -> tuple[Any, ...]:
+    """What tells iteration times of an instance apart beside the leaves of a design."""
+    return (float(plan.tp),) if plan.stages == 1 else (float(plan.tp), plan.stages)
+
+
+def _stage_shares(design: Design, load: ServingLoad, place: int, plan: TensorParallelPlan) -> tuple[float, ...]:
+    """Shares of a typical iteration's time by stage, each with its message: full of decodes, or a prompt where none decode."""
+    if plan.stages == 1:
+        return (1.0,)
+    mapping = design.mapping
+    prompt, output = float(load.requests.prompt.mean()), float(load.requests.output.mean())
+    if pool_phases(mapping.serving)[place] == "prefill":
+        name, made_of = "prefill", (prompt, (prompt + 1) / 2, 0.0, 0.0)
+    else:
+        most = min(float(np.max(mapping.serving.max_batch_size)), float(len(load.requests)))
+        name, made_of = "decode", (0.0, 0.0, ceil_div(most, plan.stages), prompt + output / 2)
+    step = _step_counts(load, name, *(np.atleast_2d(count) for count in made_of))
+    staged, beside = _staged_iteration(design, load, plan, step), 0.0
+    beside = float(np.sum(overhead_times(mapping.stack.iteration, load.model, step, staged.kernels).iteration_seconds(0.0)))
+    paces = np.zeros(plan.stages)
+    for group, own, message in staged.groups:
+        for stage in group.places:
+            paces[stage] = float(np.sum(own)) + (stage < plan.stages - 1) * float(np.sum(message)) + beside / plan.stages
+    return tuple((paces / paces.sum()).tolist())
 
 
 def _iteration_seconds(
-    design: Design, load: ServingLoad, tp: Any, prompt: Array, prompt_context: Array, decodes: Array, context: Array
-) -> Array:
+    design: Design, load: ServingLoad, plan: TensorParallelPlan, prompt: Array, prompt_context: Array, decodes: Array,
+    context: Array,
+) -> Array:  # fmt: skip
     """Seconds of iterations, in the shape that their counts broadcast to and designs; NaN for those of nothing."""
     counts = np.broadcast_arrays(prompt, prompt_context, decodes, context)
     prompt, prompt_context, decodes, context = (np.ravel(count) for count in counts)
@@ -268,23 +374,44 @@ def _iteration_seconds(
         if mask.any():
             columns = [column[mask][:, None] for column in (prompt, prompt_context, decodes, context)]
             step = _step_counts(load, name, *columns)
-            kernels = blocks_seconds(_timed_iteration(design, load, tp, step))
-            seconds[mask] = iteration_seconds(design.mapping.stack.iteration, load.model, step, kernels)
+            staged = _staged_iteration(design, load, plan, step)
+            beside = overhead_times(design.mapping.stack.iteration, load.model, step, staged.kernels)
+            seconds[mask] = staged.pass_seconds(beside)
     return seconds.reshape(*counts[0].shape, -1)
 
 
+def _staged_iteration(design: Design, load: ServingLoad, plan: TensorParallelPlan, step: StepCounts) -> StagedSeconds:
+    """Times of the stages of iterations, padded as recorded graphs run them."""
+    if plan.stages == 1:
+        return StagedSeconds(blocks_seconds(_timed_iteration(design, load, plan, step)))
+    groups = stage_groups(load.model, load.guesses, plan.stages)
+    seconds = [blocks_seconds(_timed_iteration(design, load, plan, step, stages=(group.order,))) for group in groups]
+    machine = shared_cache_machine(*_chip_and_mapping(design))
+    return staged_seconds(groups, seconds, _message_bytes(design, load, plan, step), plan.tp, machine)
+
+
+def _message_bytes(design: Design, load: ServingLoad, plan: TensorParallelPlan, step: StepCounts) -> Any:
+    """Bytes that a die sends to its peer of the next stage in an iteration. [B]"""
+    tokens = padded_step(step, step_terms(design.mapping.stack).sizes).tokens
+    return message_bytes(load.model, tokens, float(BYTES_BY_FORMAT[design.mapping.precision.activations]), plan.tp)
+
+
 class ServedIteration(NamedTuple):
-    """One iteration of an instance: timed blocks, and time beyond its kernels.
+    """One iteration of an instance: timed blocks of all stages, and time beyond their kernels.
 
     Attributes:
         plain: blocks of what was asked for.
         padded: blocks as a recorded graph runs them; empty where nothing is padded.
         overheads: time beyond kernels.
+        transfers: time of messages between stages; None with one stage. [s]
+        sent: bytes that a die sends to its peer of the next stage; None likewise. [B]
     """
 
     plain: tuple[TimedBlock, ...]
     padded: tuple[TimedBlock, ...]
     overheads: OverheadTimes
+    transfers: Any = None
+    sent: Any = None
 
     @property
     def run_blocks(self) -> tuple[TimedBlock, ...]:
@@ -294,15 +421,29 @@ class ServedIteration(NamedTuple):
     @property
     def seconds(self) -> Any:
         """Time of the iteration. [s]"""
-        return self.overheads.iteration_seconds(blocks_seconds(self.run_blocks))
+        kernels = blocks_seconds(self.run_blocks)
+        return self.overheads.iteration_seconds(kernels if self.transfers is None else kernels + self.transfers)
 
 
-def _served_iteration(design: Design, load: ServingLoad, tp: Any, made_of: Composition) -> ServedIteration:
+def _served_iteration(design: Design, load: ServingLoad, plan: TensorParallelPlan, made_of: Composition) -> ServedIteration:
     phase, stack = "prefill" if np.any(made_of[0]) else "decode", design.mapping.stack
     step = _step_counts(load, phase, *(np.atleast_2d(count) for count in made_of[:4]))
-    plain = _timed_iteration(design, load, tp, step, pads=False)
-    padded = _timed_iteration(design, load, tp, step) if step_terms(stack).pads(phase) else ()
-    return ServedIteration(plain, padded, overhead_times(stack.iteration, load.model, step, blocks_seconds(padded or plain)))
+    stages = plan_stages(load.model, load.guesses, plan)
+    plain = _timed_iteration(design, load, plan, step, pads=False, stages=stages)
+    padded = _timed_iteration(design, load, plan, step, stages=stages) if step_terms(stack).pads(phase) else ()
+    overheads = overhead_times(stack.iteration, load.model, step, blocks_seconds(padded or plain))
+    if stages is None:
+        return ServedIteration(plain, padded, overheads)
+    transfers = _staged_iteration(design, load, plan, step).transfers
+    return ServedIteration(plain, padded, overheads, transfers, _message_bytes(design, load, plan, step))
+
+
+def _stage_activity(design: Design, plan: TensorParallelPlan, iteration: ServedIteration) -> PooledActivity:
+    """By one die of each stage in an iteration, with its messages to the next stage."""
+    work = _die_activity(design, iteration.run_blocks)
+    if iteration.sent is None:
+        return work
+    return work.plus(PooledActivity(linked_bytes=message_hop_bytes(iteration.sent, plan.stages, plan.tp, design.chip.network)))
 
 
 def _die_activity(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
@@ -327,12 +468,6 @@ def _each_design(value: Any, designs: int) -> Any:
     return np.broadcast_to(np.squeeze(value), designs) if designs else float(np.sum(value))
 
 
-def _fuller_memory(memory: DeviceMemory, other: DeviceMemory) -> DeviceMemory:
-    """The larger device memory, design by design."""
-    more, names = other.total > memory.total, [field.name for field in fields(DeviceMemory)]
-    return DeviceMemory(**{name: where(more, getattr(other, name), getattr(memory, name)) for name in names})
-
-
 def _step_counts(load: ServingLoad, phase: str, *made_of: Array) -> StepCounts:
     """Counts of iterations, of shape (iterations, 1)."""
     prompt, prompt_context, decodes, _ = made_of
@@ -349,17 +484,23 @@ def _step_counts(load: ServingLoad, phase: str, *made_of: Array) -> StepCounts:
 
 
 def _timed_iteration(
-    design: Design, load: ServingLoad, tp: Any, step: StepCounts, *, pads: bool = True
+    design: Design,
+    load: ServingLoad,
+    plan: TensorParallelPlan,
+    step: StepCounts,
+    *,
+    pads: bool = True,
+    stages: tuple[tuple[str, ...], ...] | None = None,
 ) -> tuple[TimedBlock, ...]:
-    """Timed blocks of iterations, padded as recorded graphs run them if `pads`."""
+    """Timed blocks of iterations on some stages, or on one that has all layers; padded as recorded graphs do if `pads`."""
     chip, mapping = _chip_and_mapping(design)
-    plan: TensorParallelPlan = replace_leaves(getattr(mapping, step.phase), {"tp": tp})
+    plan = replace_leaves(getattr(mapping, step.phase), {"tp": plan.tp})
     terms = step_terms(mapping.stack)
     at = padded_step(step, terms.sizes) if pads else step
-    operators, order = transformer_segments(load.model, at), segment_order(load.model, at)
+    operators, orders = transformer_segments(load.model, at), stages or (segment_order(load.model, at),)
     rates, recorded = chip.core.rates, at.phase == "decode"
     cut = device_blocks(
-        operators, order, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
+        operators, orders, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
         phases=plan.ktree_k, terms=terms,
     )  # fmt: skip
     return timed_step(cut, chip, plan, shared_cache_machine(chip, mapping), ANALYTICAL)
@@ -378,85 +519,6 @@ def _attended_pairs(
     pairs = prompt / own * reach.remaining_positions(past, own) + decodes * _scored_positions(reach, guesses, context)
     # what prompts attend to before themselves is read once a chunk
     return pairs, decodes * reach.seen_positions(context + guesses) + reach.seen_positions(past)
-
-
-class LargestIteration(NamedTuple):
-    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
-
-    Attributes:
-        tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
-        budget: token budget, or the longest request where prompts are whole. [token]
-        requests: that run at once, at most. [1]
-    """
-
-    tokens: Any
-    budget: Any
-    requests: Any
-
-
-def _largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIteration]:
-    """Largest iteration of each pool.
-
-    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
-    decodes alone computes them one at a time.
-    """
-    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
-    plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
-    pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
-    prefilled = where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size)
-    for phase, rule in zip(pool_phases(serving), pools, strict=True):
-        first, last = phase == "prefill" or not is_disaggregated(serving), phase == "decode"
-        most = serving.max_batch_size if last else prefilled
-        batch = minimum(most, all_of) * 1.0
-        again = last and not rule.lifetime and not rule.swap
-        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
-        own = (
-            (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
-            if last
-            else (serving.prefill_max_batched_tokens, 0, 0)
-        )
-        tokens, unit, chunk = (
-            where(value > 0, value, getattr(rule, name))
-            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
-        )  # fmt: skip
-        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
-        alone = 0.0 if rule.chunked else longest
-        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
-        whole_budget = maximum(minimum(tokens, load.longest * most), load.longest)
-        iterations.append(
-            LargestIteration(
-                maximum(prompts, batch * (1 + load.guesses) * last), budget if rule.chunked else whole_budget, most
-            )
-        )
-    return iterations
-
-
-def _held_memory(design: Design, load: ServingLoad, tp: Any, positions: int, largest: LargestIteration) -> DeviceMemory:
-    """Memory of one of `tp` dies for one request of some positions, and for the largest iteration."""
-    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(positions)))
-    held = _die_footprint(design, load, tp, cached, 1.0, largest.tokens)
-    demand = EngineDemand(largest.budget, largest.requests, tp, tp)
-    beside = engine_memory(design.chip, design.mapping, load.model, held.weights, held.activations, demand)
-    return replace(held, activations=beside.activations, reserved=beside.reserved)
-
-
-def _request_memory(design: Design, load: ServingLoad, tp: Any) -> RequestMemory:
-    """What a request has on one of `tp` dies."""
-    return request_memory(load.model, lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0).kv)
-
-
-def _die_footprint(design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any) -> DeviceMemory:
-    mapping = _chip_and_mapping(design)[1]
-    return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences)
-
-
-@memoize
-def _on_die(
-    model: Model, guesses: int, tp: Any, precision: FormatPlan, heads: str | None, tokens: Any, cached: Any, sequences: float
-) -> DeviceMemory:
-    """The same, of designs that differ in how they are used."""
-    parts = transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0, guesses))
-    return device_memory(parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads)
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:

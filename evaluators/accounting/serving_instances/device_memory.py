@@ -1,0 +1,155 @@
+"""Memory of devices that serve requests, on the pipeline stage with least free memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_memory
+from dse.evaluators.graph.step_counts import StepCounts
+from dse.evaluators.graph.transformer import transformer_segments
+from dse.evaluators.layouts.device_stages import stage_groups
+from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_memory
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
+from dse.space.array_math import ceil_div, maximum, minimum, where
+from dse.space.design import Design
+from dse.space.layers import per_reach
+from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
+from dse.space.memoize import memoize
+from dse.space.model import Model
+from dse.space.workload import ServingLoad
+
+
+def pool_plans(mapping: Mapping) -> tuple[TensorParallelPlan, ...]:
+    """Of each pool: that which prefills, where there is one, and that which decodes."""
+    return tuple(getattr(mapping, phase) for phase in pool_phases(mapping.serving))
+
+
+def stage_segments(load: ServingLoad, plan: TensorParallelPlan) -> Sequence[tuple[str, ...] | None]:
+    """Different pipeline stages of an instance, by the names of their segments; None for one that has all."""
+    if plan.stages == 1:
+        return (None,)
+    return [group.order for group in stage_groups(load.model, load.guesses, plan.stages)]
+
+
+class LargestIteration(NamedTuple):
+    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
+
+    Attributes:
+        tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
+        budget: token budget, or the longest request where prompts are whole. [token]
+        requests: that run at once, at most. [1]
+    """
+
+    tokens: Any
+    budget: Any
+    requests: Any
+
+
+def largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIteration]:
+    """Largest iteration of each pool.
+
+    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
+    decodes alone computes them one at a time.
+    """
+    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
+    plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
+    pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
+    prefilled = where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size)
+    for phase, rule in zip(pool_phases(serving), pools, strict=True):
+        first, last = phase == "prefill" or not is_disaggregated(serving), phase == "decode"
+        most = serving.max_batch_size if last else prefilled
+        batch = minimum(most, all_of) * 1.0
+        again = last and not rule.lifetime and not rule.swap
+        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
+        own = (
+            (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
+            if last
+            else (serving.prefill_max_batched_tokens, 0, 0)
+        )
+        tokens, unit, chunk = (
+            where(value > 0, value, getattr(rule, name))
+            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
+        )  # fmt: skip
+        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
+        alone = 0.0 if rule.chunked else longest
+        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
+        whole_budget = maximum(minimum(tokens, load.longest * most), load.longest)
+        stages = getattr(mapping, phase).stages
+        decodes = batch if stages == 1 else ceil_div(batch, stages)  # of a micro-batch
+        iterations.append(
+            LargestIteration(
+                maximum(prompts, decodes * (1 + load.guesses) * last), budget if rule.chunked else whole_budget, most
+            )
+        )
+    return iterations
+
+
+def tightest_stage(
+    design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration
+) -> tuple[Any, RequestMemory]:
+    """Free KV memory of a die of the stage that fewest requests fill, and that of one request. [B]"""
+    capacity, stages = device_capacity(design.chip, design.mapping), []
+    for stage in stage_segments(load, plan):
+        held = held_memory(design, load, plan, 0, largest, stage)
+        free = capacity - held.weights - held.activations - held.reserved
+        stages.append((free, stage_request_memory(design, load, plan.tp, stage)))
+    if len(stages) == 1:
+        return stages[0]
+
+    def requests(stage: tuple[Any, RequestMemory]) -> float:
+        return float(stage[0]) / max(float(stage[1].request_bytes(load.longest)), NEGLIGIBLE_BYTES)
+
+    return min(stages, key=requests)
+
+
+NEGLIGIBLE_BYTES = 1e-9
+"""Caches of a stage without any. [B]"""
+
+
+def fullest_stage_request(design: Design, load: ServingLoad, plan: TensorParallelPlan) -> RequestMemory:
+    """What a request has on a die of the stage with most of it."""
+    memories = [stage_request_memory(design, load, plan.tp, stage) for stage in stage_segments(load, plan)]
+    return max(memories, key=lambda memory: float(memory.request_bytes(load.longest))) if len(memories) > 1 else memories[0]
+
+
+def held_memory(
+    design: Design,
+    load: ServingLoad,
+    plan: TensorParallelPlan,
+    positions: int,
+    largest: LargestIteration,
+    stage: tuple[str, ...] | None,
+) -> DeviceMemory:
+    """Memory of one die of a stage for one request of some positions, and for the largest iteration."""
+    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(positions)))
+    held = _die_footprint(design, load, plan.tp, cached, 1.0, largest.tokens, stage)
+    demand = EngineDemand(largest.budget, largest.requests, plan.tp, plan.tp * plan.stages)
+    beside = engine_memory(design.chip, design.mapping, load.model, held.weights, held.activations, demand)
+    return replace(held, activations=beside.activations, reserved=beside.reserved)
+
+
+def stage_request_memory(design: Design, load: ServingLoad, tp: Any, stage: tuple[str, ...] | None) -> RequestMemory:
+    """What a request has on one of the `tp` dies of a stage; None for one that has all layers."""
+    return request_memory(
+        load.model, lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0, stage).kv
+    )
+
+
+def _die_footprint(
+    design: Design, load: ServingLoad, tp: Any, cached: Any, sequences: float, tokens: Any, stage: tuple[str, ...] | None
+) -> DeviceMemory:
+    mapping = design.mapping
+    return _on_die(load.model, load.guesses, tp, mapping.precision, mapping.prefill.kv_heads, tokens, cached, sequences, stage)
+
+
+@memoize
+def _on_die(
+    model: Model, guesses: int, tp: Any, precision: FormatPlan, heads: str | None, tokens: Any, cached: Any, sequences: float,
+    stage: tuple[str, ...] | None,
+) -> DeviceMemory:  # fmt: skip
+    """The same, of designs that differ in how they are used."""
+    parts = transformer_segments(model, StepCounts("decode", 1.0, 1.0, 1.0, 1.0, guesses))
+    return device_memory(
+        parts, model, tp, precision, cached=cached, sequences=sequences, tokens=tokens, heads=heads, stage=stage
+    )
