@@ -48,14 +48,16 @@ def quantity_field(
     absent: bool = False,
     unread: Unread = ALWAYS,
     former: str = "",
+    keyed: bool = True,
 ) -> Any:
     """Field for a quantity with a unit, bounded by `low` and `high`.
 
     `positive` refuses zero as well, and `absent` allows a missing value. Where other leaves have the options or
     whole numbers in `unread`, nothing reads this leaf (`dse.space.unread_leaves`). `former` is
     the name that the field had before, which is an alias of it (`dse.space.aliases`) and the one that content keys have.
+    No result depends on a field that is not `keyed`, and content keys leave it out.
     """
-    metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
+    metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive} | ({} if keyed else {"keyed": False})
     return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
@@ -179,7 +181,12 @@ def iterate_key_leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]
     """
     former_part: list[tuple[str, Any, Field[Any]]] = []
     _gather(value, prefix, former_part, former=True)
-    return ((address, key_option(spec, inner)) for address, inner, spec in former_part)
+    return ((address, key_option(spec, inner)) for address, inner, spec in former_part if is_keyed(spec))
+
+
+def is_keyed(spec: Field[Any]) -> bool:
+    """Whether content keys have a leaf; they leave out those on which no result depends."""
+    return bool(spec.metadata.get("keyed", True))
 
 
 def key_option(spec: Field[Any], value: Any) -> Any:

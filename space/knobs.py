@@ -20,6 +20,7 @@ from dse.space.fields import (
     addresses,
     check_leaf,
     field_at,
+    is_keyed,
     iterate_key_leaves,
     iterate_leaves,
     key_option,
@@ -204,7 +205,8 @@ class Space:
         targets = {knob.address: addresses(self.base, knob.address) for knob in self.knobs}
         object.__setattr__(self, "targets", targets)
         object.__setattr__(self, "_following", {tied.address: addresses(self.base, tied.address) for tied in self.tied})
-        base = list(zip(iterate_leaves(self.base), iterate_key_leaves(self.base), strict=True))
+        keyed = [leaf for leaf in iterate_leaves(self.base) if is_keyed(leaf[2])]
+        base = list(zip(keyed, iterate_key_leaves(self.base), strict=True))
         object.__setattr__(self, "_former", {leaf: former for (leaf, _, _), (former, _) in base if leaf != former})
         object.__setattr__(self, "_options", {leaf: spec for (leaf, _, spec), _ in base if "former_options" in spec.metadata})
         object.__setattr__(self, "_entries", {leaf: key_line(*former) for (leaf, _, _), former in base})

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.accuracy.machine_order import order_text
 from dse.analysis.evaluation import Evaluation, evaluate_design
 from dse.analysis.published_formats import propose_published_formats
 from dse.config import format_policy as formats
@@ -177,10 +178,12 @@ def describe_software_difference(sides: Sequence[ChipComparison]) -> str:
 
 
 def collect_comparison_notes(sides: Sequence[ChipComparison]) -> str:
-    """One line on different stacks and on stacks fitted on other chips; empty string if neither."""
-    return "; ".join(
-        filter(None, (describe_software_difference(sides), *(side.found.extrapolation_text for side in sides if side.found)))
-    )
+    """One line on different stacks, on stacks of other chips, and on measured order; empty if none."""
+    evaluations = [side.found for side in sides if side.found]
+    notes = [describe_software_difference(sides), *(evaluation.extrapolation_text for evaluation in evaluations)]
+    if len(evaluations) > 1:
+        notes.append(order_text())
+    return "; ".join(filter(None, notes))
 
 
 def _split_overrides(words: Sequence[str]) -> tuple[list[str], list[str], str]:

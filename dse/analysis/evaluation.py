@@ -31,7 +31,7 @@ from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
 from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle, padding_text, plans_of
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
-from dse.evaluators.silicon.published import published_facts, remarks
+from dse.evaluators.silicon.published import departures, published_facts, remarks
 from dse.space.compatibility import workload_name
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
@@ -219,6 +219,7 @@ class Evaluation:
         lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
         lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
+        lines += [("data sheet", text) for text in departures(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
         lines += [("dies", text)] if (text := crossing_text(self.design)) else []
         lines += pool_facts(self.design, self.pool_names, self.names) if self.design.pools is not None else []

@@ -30,6 +30,7 @@ from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record
 from dse.config.unlike_pools import compose_with_pools
 from dse.config.untrusted_files import TRUST
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.published import FACTS
 from dse.space.stack import StackAccuracy
 
 STUDIES, CONF = strangers.SHIPPED_STUDIES, strangers.SHIPPED_CONF
@@ -339,7 +340,7 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     """
     parts = config.get("chip")
     part = parts.get("published") if isinstance(parts, Mapping) else None
-    if not isinstance(part, Mapping):
+    if not isinstance(part, Mapping) or all(part.get(fact) is None for fact in FACTS):
         return {}
     alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
     given = _resolve_values(_by_hydra(replace(alone, usual=_usual_names(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
@@ -348,7 +349,10 @@ def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     facts = [
         fact
         for fact, value in part.items()
-        if isinstance(own, Mapping) and own.get(fact) == value and not {"chip.published", f"chip.published.{fact}"} & words
+        if fact in FACTS
+        and isinstance(own, Mapping)
+        and own.get(fact) == value
+        and not {"chip.published", f"chip.published.{fact}"} & words
     ]
     settled = peaks.convert_peaks_to_core_rates(spelling.rename_config({"chip": given, "mapping": {}, "space": {}}, ()), ())
     return {"as_given": {"chip": settled["chip"], "facts": facts}} if facts else {}

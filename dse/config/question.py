@@ -294,7 +294,7 @@ def _with_part(chip: Chip, as_given: Dict[str, Any] | None) -> Chip:
     parts = dict.fromkeys((fact for fact in FACTS if is_said(chip, fact)), remove_published_facts(chip))
     if as_given is not None:
         parts |= dict.fromkeys(as_given["facts"], remove_published_facts(_parse_chip(as_given["chip"], [])))
-    part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items())
+    part = hash_lines(f"{fact}: {record_key(part)}" for fact, part in parts.items()) if parts else None
     return replace(chip, published=replace(facts, part=part, given=tuple(parts.items())))
 
 

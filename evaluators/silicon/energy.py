@@ -162,7 +162,10 @@ def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
 
 @computed_per_batch
 def peak_design_power(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Power with matrix engines at their 16-bit peak, and memory and links at theirs. [W]"""
+    """Power with matrix engines at their 16-bit peak, and memory and links at theirs. [W]
+
+    A format that needs more multipliers than 16 bits counts in its place (`area.format_area_factor`).
+    """
     return sum_nonzero(design_power_by_part(chip, decode_cores).values())
 
 

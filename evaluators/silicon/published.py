@@ -7,7 +7,9 @@ from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.chip import Chip
 from dse.space.limits import Limit
-from dse.space.published import FACTS, given_part, is_near, is_said, remove_published_facts
+from dse.space.main_memory import has_main_memory, main_memory
+from dse.space.peaks import peaks
+from dse.space.published import FACTS, PEAK_FORMATS, given_part, is_near, is_said, remove_published_facts
 from dse.space.units import format_quantity
 
 UNITS = {"die_area": "mm2", "tdp": "W", "clock": "Hz", "price": "USD"}
@@ -79,9 +81,37 @@ def published_facts(chip: Chip) -> list[Fact]:
     return facts
 
 
+STATED_UNITS = {"memory": "B", "peak_fp16": "flop/s", "peak_fp8": "flop/s", "peak_int8": "op/s", "peak_fp4": "flop/s"}
+"""Units in which stated facts are told."""
+
+SAME = 0.02
+"""Relative difference within which a chip has what its data sheet states: sheets round, and some count GiB as GB."""
+
+
+def stated_and_own(chip: Chip) -> dict[str, tuple[float, float]]:
+    """Memory [B] and peaks [op/s] of a data sheet by fact, each with the design's own; 0 for none."""
+    if chip.published is None:
+        return {}
+    rates = peaks(chip)
+    own = {name: max(float(rates.get(word, 0.0)) for word in words) for name, words in PEAK_FORMATS.items()}
+    if has_main_memory(chip):
+        own["memory"] = float(main_memory(chip).usable_capacity)
+    return {name: (float(getattr(chip.published, name)), value) for name, value in own.items() if is_said(chip, name)}
+
+
+def departures(chip: Chip) -> list[str]:
+    """Memory and peaks of a design that are not those which its data sheet states, as text."""
+    return [
+        f"{name.replace('_', ' ')} {format_quantity(stated, STATED_UNITS[name])}; this design has "
+        f"{format_quantity(own, STATED_UNITS[name])}"
+        for name, (stated, own) in stated_and_own(chip).items()
+        if abs(own - stated) > SAME * stated
+    ]
+
+
 def find_contradicted_limits(chip: Chip) -> list[Limit]:
     """Limits that the model alone finds violated, but facts of the data sheet contradict."""
-    if chip.published is None:
+    if not any(is_said(chip, fact) for fact in FACTS):
         return []
     broken = {limit.address for limit in silicon.exceeded_limits(chip)}
     return [limit for limit in silicon.exceeded_limits(remove_published_facts(chip)) if limit.address not in broken]

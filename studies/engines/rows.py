@@ -44,8 +44,19 @@ STACKS = {
     "wormhole_galaxy": "tt_metal",
     "p100": "tt_metal",
     "groq": "groq",
+    "t3k": "tt_metal",
+    "trainium1": "neuron",
+    "inferentia2": "neuron",
+    "tpu_v6e": "vllm_tpu",
+    "tpu_v7x": "vllm_tpu",
 }
 """Software stack of a version, or of a chip."""
+
+ALIKE: dict[str, tuple[str, ...]] = {
+    "codellama_13b": ("llama2_13b",),
+    "qwq_32b": ("qwen3_32b", "heads=40", "ffn_intermediate=27648"),
+}
+"""Models that do not ship, each as a preset with fields of its own: 16 more words in CodeLlama's vocabulary are left out."""
 
 FULL_MESH = ("mi300x", "gaudi2", "gaudi3")
 """Chips of which each has a link to each other of its node."""
@@ -112,8 +123,16 @@ class EngineRow:
     def overrides(self) -> list[str]:
         """Overrides of chip, model, formats, division and load, without the stack."""
         positions = self.prompt + self.output
+        name, *fields = ALIKE.get(self.model, (self.model,))
         longer = [f"model.max_position={positions}"] if positions > model_of(self.model).max_position else []
-        return [*self._chip(), f"model={self.model}", *longer, *self._formats(), *self._load()]
+        return [
+            *self._chip(),
+            f"model={name}",
+            *(f"model.{name}.{field}" for field in fields),
+            *longer,
+            *self._formats(),
+            *self._load(),
+        ]
 
     def _chip(self) -> list[str]:
         chip = [f"chip={self.chip}"]
@@ -141,16 +160,32 @@ class EngineRow:
         if self.bench == "static":
             lengths = [f"workload.prompt={self.prompt}", f"workload.output={self.output}"]
             return ["workload=static", f"workload.batch=[{self.requests}]", *lengths, "workload.speculation=none"]
+        if self.bench == "closed":
+            return [*closed_loop(self.prompt, self.output, self.requests)]
         sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
         engine = ENGINES.get(self.version, "none")
         policy = ["mapping.serving.policy=inflight"] if engine == "none" else []
         return [*OfflineBenchmark(*sizes, driver_memory(self.chip, engine)).overrides(self.requests), *policy]
 
 
+ROUNDS = 10
+"""Requests of a closed loop over its users: enough that its ramp and its drain are a tenth."""
+
+
+def closed_loop(prompt: int, output: int, users: int) -> list[str]:
+    """Overrides of a load of users who ask again when they are answered.
+
+    Requests wait for as many places as there are users. All are there at once, so that rates and times of a token are those of
+    the loop, and first tokens are not.
+    """
+    load = ["workload=serving", "workload.arrivals=offline", f"workload.requests={ROUNDS * users}", "workload.speculation=none"]
+    return [*load, f"workload.prompt={prompt}", f"workload.output={output}", f"mapping.serving.max_batch_size={users}"]
+
+
 @cache
-def measured_rows() -> tuple[EngineRow, ...]:
-    """All rows of `measured.csv`."""
-    with MEASURED.open(newline="") as file:
+def measured_rows(path: Path = MEASURED) -> tuple[EngineRow, ...]:
+    """All rows of a file with the columns of `measured.csv`."""
+    with path.open(newline="") as file:
         return tuple(_read_row(row) for row in csv.DictReader(file))
 
 
@@ -162,7 +197,8 @@ def _read_row(row: Mapping[str, str]) -> EngineRow:
 @cache
 def model_of(name: str) -> Model:
     """Record of the model that has a name in the configuration."""
-    config = compose([f"model={name}", "chip=h100", "workload=static"])
+    preset, *fields = ALIKE.get(name, (name,))
+    config = compose([f"model={preset}", *(f"model.{preset}.{field}" for field in fields), "chip=h100", "workload=static"])
     case = build_question(config, find_study_folder(config)).workload.cases[0]
     return case.model  # type: ignore[union-attr]
 

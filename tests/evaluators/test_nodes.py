@@ -138,8 +138,15 @@ def test_energy_is_power_times_time_times_dies(count: int) -> None:
 
 
 WITHOUT_BOXES = {
+    "tpu_v5e": "links join chips of a pod of 256",
     "tpu_v5p": "links join chips of a pod of 8,960",
+    "tpu_v6e": "links join chips of a pod of 256",
+    "tpu_v7x": "links join chips of a pod of 9,216",
     "groq": "links join all chips",
+    "groq3_lpu": "links join the chips of a rack",
+    "p150": "links join Blackholes alike, whichever host they are in",
+    "wormhole": "links join dies of a mesh alike, whichever box they are in",
+    "wormhole_galaxy": "links join dies of a mesh alike, whichever box they are in",
     "npu_dse": "no chip that is sold",
 }
 """Chips with links to others and no network between boxes, and why."""

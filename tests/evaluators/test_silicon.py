@@ -25,15 +25,16 @@ from tests.samples import asked as question_of
 FOLDER = Path(__file__).resolve().parents[2] / "conf/chip"
 
 
-def priced(name: str) -> bool:
-    """Whether a chip's file, or one that it goes on from, says what it costs."""
-    defaults = yaml.safe_load((FOLDER / f"{name}.yaml").read_text()).get("defaults", [])
-    return any(
-        "economics" in str(entry) or (isinstance(entry, str) and entry != "_self_" and priced(entry)) for entry in defaults
+def has(name: str, part: str) -> bool:
+    """Whether a chip's file, or one that it goes on from, has a part or names a preset of it."""
+    file = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    defaults = file.get("defaults", [])
+    return part in file or any(
+        part in str(entry) or (isinstance(entry, str) and entry != "_self_" and has(entry, part)) for entry in defaults
     )
 
 
-CHIPS = tuple(name for name in sorted(path.stem for path in FOLDER.glob("*.yaml")) if priced(name))
+CHIPS = tuple(name for name in sorted(path.stem for path in FOLDER.glob("*.yaml")) if has(name, "economics"))
 """All that are made."""
 
 BOXES = ("h100_ep", "h200_ep", "h800_ep", "nvl72", "cm384")
@@ -46,12 +47,14 @@ METRICS = ("latency", "system_mm2", "tdp", "energy", "system_price")
 
 
 def asked(chip: str, *words: str):
+    """What is asked of a chip by the model alone: a knob drops a fact of a data sheet, which says nothing of the knob."""
     overrides = ("model=qwen3_8b", "workload.batch=[32]") if chip == "tile_gh200" else ("model=qwen3_1b7", "workload.batch=[2]")
     if chip.startswith("wafer"):  # little work is done sooner by fewer tiles
         overrides = (*MANY, "mapping.both.ep=8", "chip.dies.rows=4")
     if chip in BOXES:
         overrides = (*MANY, "mapping.both.ep=32", "chip.dies.rows=4")
-    return question_of(f"chip={chip}", *overrides, "workload.sequence=[512]", *words)
+    alone = ["chip.published=null"] if has(chip, "published") else []
+    return question_of(f"chip={chip}", *alone, *overrides, "workload.sequence=[512]", *words)
 
 
 def metrics(design, workload):

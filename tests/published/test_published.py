@@ -71,6 +71,7 @@ LONG = {
     "flat_fig12",
     "gpu_measured",
     "hbm_in_models",
+    "machines",
     "hbm_patterns",
     "joint_probe",
     "long_context",
