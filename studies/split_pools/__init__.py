@@ -1,0 +1,1 @@
+"""Study: prefill and decode on unlike chips, against one kind of chip for both."""
