@@ -132,6 +132,13 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
 """Layouts of models; this is the one place that names the parts, the machine and the class of a layout."""
 
 
+UNLIKE_POOL_LAYOUTS = {
+    True: "serving_instances.unlike_pools:JointUnlikePoolsServing",
+    False: "serving_instances.unlike_pools:UnlikePoolsServing",
+}
+"""Classes for pools on unlike chips, each with a layout of its own; by whether both are of devices, and taken together."""
+
+
 def layouts_on(machine: str, *, serves: bool) -> tuple[str, ...]:
     """Software of the layouts of models that a machine runs, for batches or for serving loads.
 

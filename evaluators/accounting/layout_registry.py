@@ -11,12 +11,6 @@ BATCH_LAYOUTS = {software: layout.layout for software, layout in MODEL_LAYOUTS.i
 SERVING_LAYOUTS = {software: layout.layout for software, layout in MODEL_LAYOUTS.items() if layout.serves}
 """Classes for serving loads by software."""
 
-UNLIKE_POOLS = {
-    True: "serving_instances.unlike_pools:JointUnlikePoolsServing",
-    False: "serving_instances.unlike_pools:UnlikePoolsServing",
-}
-"""Classes for pools on unlike chips, each with a layout of its own; by whether both are of devices, and taken together."""
-
 Kind = TypeVar("Kind")
 
 

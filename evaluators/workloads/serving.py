@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown
-from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, UNLIKE_POOLS, load_layout
+from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import design_count
@@ -32,7 +32,7 @@ from dse.space.design import Design, prefill_mapping
 from dse.space.lazy_metrics import compute_all, select_metrics
 from dse.space.limits import Infeasibility, Limit, divides_limit
 from dse.space.requests import Requests
-from dse.space.software import SERVED_DEVICES, software_of
+from dse.space.software import SERVED_DEVICES, UNLIKE_POOL_LAYOUTS, software_of
 from dse.space.workload import ServingLoad, Workload, WorkloadCase
 
 MEAN_REQUESTS = 2000
@@ -128,8 +128,8 @@ def serving_layout(design: Design) -> ServingLayout:
 
 @cache
 def unlike_pools_layout(joint: bool) -> ServingLayout:
-    """Layout of a prefill pool and a decode pool on chips of unlike kinds, and whether it takes designs together."""
-    return load_layout(UNLIKE_POOLS[joint], ServingLayout)  # type: ignore[type-abstract]
+    """Layout of pools on unlike chips, that takes designs together or one by one."""
+    return load_layout(UNLIKE_POOL_LAYOUTS[joint], ServingLayout)  # type: ignore[type-abstract]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Rates of GPUs, of GPUs beside SRAM chips or wafers, of mesh tiles and of a wafer of dies, at equal bounds.
+"""Rates of GPUs alone and beside SRAM chips or wafers, of tiles and of dies, at equal bounds.
 
     python -m dse.studies.split_pools.finding [MODEL]
 

@@ -15,11 +15,12 @@ from dse.config.record_parser import field_types, record_type
 from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.evaluation import fidelity_names
 from dse.space.chip import Chip
+from dse.space.design import UnlikePools
 from dse.space.mapping import Mapping
 from tests.house.sources import ROOT
 
 GLOSSARY = ROOT / "docs/glossary.md"
-RECORDS = {"chip": Chip, "mapping": Mapping}
+RECORDS = {"chip": Chip, "mapping": Mapping, "pools": UnlikePools}
 ARCHITECTURE = ROOT / "docs/architecture.md"
 
 

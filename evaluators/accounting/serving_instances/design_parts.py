@@ -13,6 +13,9 @@ from dse.space.fields import iterate_leaves
 DesignPart = tuple[Array, Design]
 """Rows of a design of several, and the design that these are."""
 
+DEVICE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
+"""Serving settings in which designs on plain devices may differ that are evaluated together."""
+
 
 def single_rows(design: Design) -> Iterator[DesignPart]:
     """Each row of a design as a separate design."""

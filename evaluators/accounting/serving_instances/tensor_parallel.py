@@ -39,7 +39,7 @@ from dse.evaluators.accounting.serving_instances import (
     design_count,
     iteration_time_key,
 )
-from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
+from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES, DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.device_memory import (
     LargestIteration,
     fullest_stage_request,
@@ -111,7 +111,7 @@ class TensorParallelServing(InstanceLayout):
     Designs with several stages are evaluated one by one: stages have shares of an iteration's time of their own.
     """
 
-    MERGEABLE_LEAVES = ("mapping.serving.instances", "mapping.serving.max_batch_size")
+    MERGEABLE_LEAVES = DEVICE_LEAVES
     USAGE_IN_BATCH = True
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:

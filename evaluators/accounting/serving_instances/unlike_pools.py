@@ -13,6 +13,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
+from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
 from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
@@ -21,7 +22,6 @@ from dse.evaluators.accounting.serving_instances.serving_layout import (
     ServingLayout,
     TransferWork,
 )
-from dse.evaluators.accounting.serving_instances.tensor_parallel import TensorParallelServing
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.tensor_formats import index_format
@@ -193,7 +193,7 @@ class UnlikePoolsServing(InstanceLayout):
 class JointUnlikePoolsServing(UnlikePoolsServing):
     """Two pools of unlike chips whose layouts both take designs together."""
 
-    MERGEABLE_LEAVES = TensorParallelServing.MERGEABLE_LEAVES
+    MERGEABLE_LEAVES = DEVICE_LEAVES
     USAGE_IN_BATCH = True
     POWER_ONE_BY_ONE = False
 
