@@ -177,8 +177,17 @@ def test_addresses_of_the_pool_are_leaves_and_knobs() -> None:
         ((*UNLIKE, "pools.prefill.chip=b20"), "pools.prefill: chip: no option 'b20'; did you mean 'b200'"),
         ((*UNLIKE, "pools.prefill.mapping.both.tq=1"), "pools.prefill: mapping.prefill: no field"),
         ((*UNLIKE, "+pools.link.kv=fp7"), "pools.link.kv: no option 'fp7'"),
-        ((*UNLIKE, "+pools.linc.kv=fp8"), "pools.linc: did you mean 'link'"),
+        ((*UNLIKE, "+pools.linc.kv=fp8"), "pools.linc: no such field; did you mean 'link'"),
         (("chip=h100", "model=llama3_8b", "pools.prefill.chip=b200", *LINK), "pools: .* set workload=serving"),
+        ((*UNLIKE, "pools.prefil.stack=tuned"), "pools.prefil: no such field; did you mean 'prefill'"),
+        ((*GPUS, "pools.prefill=b200", *LINK), "pools.prefill: 'b200' is not a group of fields, as in pools.prefill.chip="),
+        ((*GPUS, "pools.prefill.chip=b200", "pools.link=pool_link_400g"), r"write \+part@pools.link=pool_link_400g"),
+        ((*GPUS, "pools.prefill.chip=b200", "part@pools.link=pool_link_400g"), r"write \+part@pools.link=NAME"),
+        ((*UNLIKE, "pools.link.bandwith=1"), "did you mean 'bandwidth'.* kv"),
+        ((*UNLIKE, "pools.prefill.model=qwen3_8b"), "pools.prefill.model: both pools have one model; write model=qwen3_8b"),
+        ((*UNLIKE, "pools.prefill.fidelity=analytical"), "both pools have one fidelity; write fidelity=analytical"),
+        ((*UNLIKE, "pools.prefill.mapping.decode.tp=2"), "only prefills; write pools.prefill.mapping.prefill.tp=2, or mapping"),
+        ((*UNLIKE, "pools.prefill.mapping.serving.instances=2"), "of the design; write mapping.serving.instances=2"),
     ],
 )
 def test_what_makes_no_pool_is_one_line(words: tuple[str, ...], text: str) -> None:
@@ -186,6 +195,18 @@ def test_what_makes_no_pool_is_one_line(words: tuple[str, ...], text: str) -> No
         asked(*words)
     assert re.search(text, str(error.value)), str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_pool_or_its_link_does_not_have_yet_is_added_with_a_plus_or_without() -> None:
+    link = ("pools.link.bandwidth='5 GB/s'", "pools.link.latency='1 us'", "pools.link.kv=fp8")
+    pool = ("pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=2")
+    bare, plus = (asked(*GPUS, *(sign + word for word in (*pool, *link))).base for sign in ("", "+"))
+    assert bare == plus
+    assert bare.pools is not None
+    assert (bare.pools.link.bandwidth, bare.pools.link.kv, bare.pools.prefill.mapping.prefill.tp) == (5e9, "fp8", 2)
+    whole = asked(*UNLIKE, "+pools.prefill.memory@chip.hbm.banks=hbm3e", "pools.prefill.chip.hbm.banks.stacks=8").base
+    assert whole.pools is not None
+    assert whole.pools.prefill.chip.hbm.banks.stacks == 8
 
 
 def test_pipelines_of_tiles_have_pools_of_their_own() -> None:
