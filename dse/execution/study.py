@@ -178,12 +178,14 @@ class Study:
     def identity(self) -> dict[str, Any]:
         """Settings that must stay the same for results to be continued, flat, by address."""
         several = self.config.get("chips")
-        own = (
+        own: dict[str, Any] = (
             {"chips": {name: {"chip": config["chip"], "mapping": config["mapping"]} for name, config in several.items()}}
             if several
             else {}
         )
         groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
+        if pools := self.config.get("pools"):
+            own["pools"] = {"prefill": {part: pools["prefill"][part] for part in ("chip", "mapping")}, "link": pools["link"]}
         flat = dict(_flat_pairs({group: self.config[group] for group in groups} | own))
         flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}

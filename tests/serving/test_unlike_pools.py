@@ -1,6 +1,7 @@
 """Prefill on chips of another kind: as one kind where both are alike, sums of both pools, and what is refused."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dse.analysis.capacity import find_capacity
+from dse.config.compose import compose
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.accounting.serving_instances.unlike_pools import pool_sides, sent_cache
 from dse.evaluators.evaluation import explain, explain_infeasibility
 from dse.evaluators.silicon.price import system_price
+from dse.execution.study import build_study
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, replace_leaves
@@ -207,6 +210,28 @@ def test_what_a_pool_or_its_link_does_not_have_yet_is_added_with_a_plus_or_witho
     whole = asked(*UNLIKE, "+pools.prefill.memory@chip.hbm.banks=hbm3e", "pools.prefill.chip.hbm.banks.stacks=8").base
     assert whole.pools is not None
     assert whole.pools.prefill.chip.hbm.banks.stacks == 8
+
+
+def test_several_chips_have_the_same_prefill_pool() -> None:
+    words = (*APART, "pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=1", *LINK)
+    several = asked(*words, "chips=[h100,h200]", "+space.pools.prefill.mapping.prefill.tp=choice(1,2)").space
+    for name, space in several.base_spaces:
+        alone = asked(*words, f"chip={name['chip']}").base
+        assert alone.pools is not None
+        assert space.base == alone
+
+
+def test_a_run_is_not_continued_with_another_pool_or_link() -> None:
+    goal = ("+objectives.tpot=min", "space=empty", "+space.mapping.serving.instances=choice(1,2)")
+    chips = (*APART, "pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=1", *LINK, "chips=[h100,h200]")
+    for words in (UNLIKE, chips):
+        same, again, chip, narrow = (
+            build_study(compose([*words, *goal, *more]), Path()).identity()
+            for more in ((), (), ("pools.prefill.chip=h200",), ("pools.link.bandwidth='1 GB/s'",))
+        )
+        assert same == again
+        assert same != chip
+        assert same != narrow
 
 
 def test_pipelines_of_tiles_have_pools_of_their_own() -> None:
