@@ -234,6 +234,13 @@ def test_a_run_is_not_continued_with_another_pool_or_link() -> None:
         assert same != narrow
 
 
+def test_a_study_says_which_chips_prefill_and_which_decode() -> None:
+    goal = ("+objectives.tpot=min", "space=empty", "+space.mapping.serving.instances=choice(1,2)")
+    text = build_study(compose([*UNLIKE, *goal]), Path()).pools
+    assert text == "b200 (sglang_serving) prefills, h100 decodes; link 50 GB/s a prefill chip"
+    assert build_study(compose([*GPUS, *goal]), Path()).pools == ""
+
+
 def test_pipelines_of_tiles_have_pools_of_their_own() -> None:
     with pytest.raises(DesignError, match=r"pools.prefill.mapping: requests served on pipelines"):
         asked(*GPUS, "pools.prefill.chip=npu256", *LINK)
