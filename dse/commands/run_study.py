@@ -86,6 +86,8 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
         say(f"  {escape(text)}")
     if study.chips:
         say(f"  chips: {escape(study.chips)}")
+    if study.pools:
+        say(f"  pools: {escape(study.pools)}")
     for remark in find_dropped_facts(study):
         say(f"  {escape(remark.text)}")
     with contextlib.closing(open_store(study)) as store:

@@ -354,6 +354,8 @@ def print_study(
     console.print(f"[bold]{escape(study.name)}[/]  {escape(study.text)}")
     if study.chips:
         console.print(f"chips        {escape(study.chips)}")
+    if study.pools:
+        console.print(f"pools        {escape(study.pools)}")
     goals = ", ".join(f"{metric} {direction}" for metric, direction in study.objectives.items())
     console.print(f"objectives   {goals}")
     console.print(f"constraints  {', '.join(map(str, study.bounds)) or 'none'}")

@@ -14,7 +14,7 @@ from dse.space.mapping import FormatPlan
 SETTINGS = ("chips", "mappings", "precision", "formats")
 """What a study says of its chips."""
 
-GROUPS = ("chip", "mapping", "choices", "as_given")
+GROUPS = ("chip", "mapping", "choices", "as_given", "pools")
 """What is of each chip in a configuration; the rest is of all."""
 
 
@@ -120,7 +120,11 @@ def _file_beginning(path: Path) -> str:
 def _shared_settings(line: CommandLine) -> tuple[str, ...]:
     """The overrides of a line without values of chips and mappings, which the chip that stands for all may not have."""
     kept = {*line.choices.overrides}
-    return tuple(word for word in line.overrides if word in kept or word.lstrip("+").partition("=")[0] in SETTINGS)
+    return tuple(
+        word
+        for word in line.overrides
+        if word in kept or word.lstrip("+").partition("=")[0] in SETTINGS or word.lstrip("+~").startswith("pools.")
+    )
 
 
 def _chip_names(config: Mapping[str, Any]) -> list[str]:

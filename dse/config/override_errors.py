@@ -158,6 +158,10 @@ def _misspelt_text(address: str, config: dict[str, Any]) -> str:
     *path, last = address.split(".")
     if address == "devices":
         return f"config: no field 'devices'; {DEVICES}"
+    if "@" in address and (SHIPPED_CONF / address.partition("@")[0]).is_dir():
+        return f"{address}: nothing chooses it yet; write +{address}=NAME"
+    if usual := dict(PRESETS.values()).get(address):
+        return f"config: no field {address!r}; it is a part of a chip, as in +{address}@chip.{address}={usual}"
     elsewhere = (
         len(path) == 1 and path[0] in config and not get_close_matches(last, _group_fields(config[path[0]]), cutoff=0.75)
     )
@@ -187,6 +191,8 @@ def _misspelt_text(address: str, config: dict[str, Any]) -> str:
     if isinstance(at, dict) and last in at:
         return f"{address}: a group of fields; add one with +{address}.NAME=VALUE, take one away with ~{address}.NAME"
     if path and isinstance(at, dict) and len(path) + (path[0] == "chip") > 1 and _left_out(path, last, config):
+        if path == ["chip"] and (usual := dict(PRESETS.values()).get(last)):
+            return f"{address}: this chip leaves it out; +{last}@{address}={usual} sets it"
         return f"{address}: this {path[0]} leaves it out; +{address}=... sets it"
     if isinstance(at, dict) and not set(at) <= CONSTANT:
         pooled = path[:1] == ["mapping"] and last in SPLITS and config["chip"].get("network")

@@ -66,8 +66,11 @@ def preset_overrides(kind: str, address: str) -> str:
 def find_causing_part(error: str, choices: Mapping[str, object]) -> str:
     """Chosen part preset that caused an error about a chip address; empty string if none did.
 
-    The part sets the address, or makes the chip another machine, which does not read the address or has no such field.
+    The part sets the address, or makes the chip another machine, which does not read the address or has no such field. Of a
+    value that a field cannot have, the preset is no cause.
     """
+    if "no field" not in error and "does not read it" not in error:
+        return ""
     address = (re.search(r"no field '(chip[\w.]*)'", error) or re.match(r"(chip[\w.]*):", error) or ("", ""))[1]
     for group, name in find_parts_from_outside(choices).items():
         folder, place = group.split("@")

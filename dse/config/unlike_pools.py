@@ -5,7 +5,7 @@ prefills; what else begins with ``pools.prefill.`` is an override of that pool a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,17 +35,15 @@ def compose_with_pools(line: CommandLine, compose_one: Compose, compose_pool: Co
     Raises:
         DesignError: a pool without a chip, a link without a pool, or a field that pools do not have.
     """
-    for word in line.overrides:
-        if word.lstrip("+").startswith(f"{POOLS}.decode."):
-            raise DesignError(f"{POOLS}.decode: {DECODE_HINT}: {word.lstrip('+').removeprefix(f'{POOLS}.decode.')}")
-    own = [word for word in line.overrides if word.lstrip("+").startswith(PREFILL_ADDRESS)]
-    config = compose_one(replace(line, overrides=tuple(word for word in line.overrides if word not in own)))
+    own, others = _split_overrides(line.overrides)
+    config = compose_one(replace(line, overrides=others))
     given = config.get(POOLS)
     if given is None and not own:
         return config
     given = {} if given is None else given
     _check_fields(given)
-    overrides = [*_flatten(given.get(PREFILL) or {}), *(word.lstrip("+").removeprefix(PREFILL_ADDRESS) for word in own)]
+    overrides = [*_flatten(given.get(PREFILL) or {}), *own]
+    _check_overrides(overrides)
     if not any(word.startswith("chip=") for word in overrides):
         raise DesignError(f"{PREFILL_ADDRESS}chip: missing; name the chip that prefills, as in {PREFILL_ADDRESS}chip=b200")
     if not given.get(LINK):
@@ -53,6 +51,8 @@ def compose_with_pools(line: CommandLine, compose_one: Compose, compose_pool: Co
             f"{POOLS}.{LINK}: missing; say the link from the prefill pool to the decode pool, as in +part@{POOLS}.{LINK}="
             f"pool_link_400g, or {POOLS}.{LINK}.bandwidth='50 GB/s' {POOLS}.{LINK}.latency='10 us'"
         )
+    if isinstance(given[LINK], str):
+        raise DesignError(f"{POOLS}.{LINK}: a group of fields, not {given[LINK]}; write +part@{POOLS}.{LINK}={given[LINK]}")
     shared = [word for word in line.overrides if re.split(r"[=.@]", word.lstrip("+"))[0] in SHARED]
     chosen = [
         f"{group}={config['choices'][group]}"
@@ -70,13 +70,79 @@ def compose_with_pools(line: CommandLine, compose_one: Compose, compose_pool: Co
 DECODE_HINT = "the chip and the mapping of a design are those of its decode pool; set them without this prefix"
 
 
-def _check_fields(given: Any) -> None:
+def _split_overrides(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Overrides of the prefill pool, without its prefix, and all others.
+
+    What a pool or its link does not have yet is added, with a ``+`` or without one.
+
+    >>> _split_overrides(["chip=h100", "pools.prefill.chip=b200", "+pools.prefill.part@chip=l2_256mb", "pools.link.kv=fp8"])
+    (('chip=b200', '+part@chip=l2_256mb'), ('chip=h100', '++pools.link.kv=fp8'))
+    """
+    own: list[str] = []
+    others: list[str] = []
+    for word in words:
+        sign, name = _split_sign(word)
+        if not name.startswith(f"{POOLS}."):
+            others.append(word)
+            continue
+        field = re.split(r"[.=]", name)[1]
+        _check_fields({field: None}, name.removeprefix(f"{POOLS}.{field}").lstrip(".="))
+        if name.startswith(PREFILL_ADDRESS):
+            own_sign, name = _split_sign(name.removeprefix(PREFILL_ADDRESS))
+            address = name.partition("=")[0]
+            choice = "+" not in sign or not re.search("[.@]", address)  # a choice that each chip has
+            own.append(f"{sign.replace('+', '') if choice else '+' if '@' in address else '++'}{own_sign}{name}")
+        else:
+            others.append(word if "~" in sign else f"++{name}")
+    return tuple(own), tuple(others)
+
+
+def _split_sign(word: str) -> tuple[str, str]:
+    """What adds or removes a field, and the rest of an override.
+
+    >>> _split_sign("+part@chip=l2_256mb")
+    ('+', 'part@chip=l2_256mb')
+    """
+    name = word.lstrip("+~")
+    return word[: len(word) - len(name)], name
+
+
+OF_POOL = ("chip", "mapping", "stack", "inference_engine", "precision")
+"""Groups that the prefill pool has of its own."""
+
+
+def _check_overrides(words: Sequence[str]) -> None:
+    """Refuse what nothing reads of the prefill pool.
+
+    >>> _check_overrides(["chip=b200", "mapping.both.tp=2", "+part@chip=l2_256mb"])
+    """
+    for word in words:
+        _, name = _split_sign(word)
+        address, _, value = name.partition("=")
+        group, *fields = address.split("@")[-1].split(".")
+        if group not in OF_POOL:
+            raise DesignError(
+                f"{PREFILL_ADDRESS}{address}: both pools have one {group}; write {name}, or {PREFILL_ADDRESS} before one of "
+                f"{', '.join(OF_POOL)}"
+            )
+        if group == "mapping" and fields[:1] == ["serving"]:
+            raise DesignError(f"{PREFILL_ADDRESS}{address}: both pools have the serving settings of the design; write {name}")
+        if group == "mapping" and fields[:1] == ["decode"]:
+            rest = ".".join(("mapping", PREFILL, *fields[1:]))
+            raise DesignError(
+                f"{PREFILL_ADDRESS}{address}: this pool only prefills; write {PREFILL_ADDRESS}{rest}={value}, or {name} of the "
+                "pool that decodes"
+            )
+
+
+def _check_fields(given: Any, typed: str = "") -> None:
+    """Refuse fields that pools do not have; ``typed`` is what was set below one."""
     if not isinstance(given, Mapping):
         raise DesignError(f"{POOLS}: {given!r} is not a group of fields, as in {POOLS}.{PREFILL}.chip=b200")
     for name in given:
         if name not in (PREFILL, LINK):
-            why = DECODE_HINT if name == "decode" else ""
-            raise DesignError(f"{POOLS}.{name}: {why or suggest_nearest(str(name), (PREFILL, LINK))}")
+            why = f"{DECODE_HINT}{f': {typed}' if typed else ''}" if name == "decode" else ""
+            raise DesignError(f"{POOLS}.{name}: {why or f'no such field; {suggest_nearest(str(name), (PREFILL, LINK))}'}")
 
 
 def _flatten(fields: Any, before: str = "") -> list[str]:
@@ -97,6 +163,6 @@ def _both_phases(overrides: list[str]) -> list[str]:
     """Overrides with those of ``mapping.both`` for each phase."""
     words: list[str] = []
     for word in overrides:
-        both = word.startswith("mapping.both.")
+        both = _split_sign(word)[1].startswith("mapping.both.")
         words += [word.replace(".both.", f".{phase}.", 1) for phase in ("prefill", "decode")] if both else [word]
     return words

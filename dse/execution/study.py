@@ -175,15 +175,28 @@ class Study:
             else ""
         )
 
+    @property
+    def pools(self) -> str:
+        """Chips of the prefill pool and of the decode pool, and the link, as text; empty string for one kind of chip."""
+        base = next(space.base for _, space in self.question.space.base_spaces)
+        if base.pools is None:
+            return ""
+        prefill = self.config["pools"]["prefill"]["choices"]
+        decode = list(self.config.get("chips") or ()) or [self.config["choices"]["chip"]]
+        rate = format_quantity(float(base.pools.link.bandwidth), "B/s")
+        return f"{prefill['chip']} ({prefill['mapping']}) prefills, {' or '.join(decode)} decodes; link {rate} a prefill chip"
+
     def identity(self) -> dict[str, Any]:
         """Settings that must stay the same for results to be continued, flat, by address."""
         several = self.config.get("chips")
-        own = (
+        own: dict[str, Any] = (
             {"chips": {name: {"chip": config["chip"], "mapping": config["mapping"]} for name, config in several.items()}}
             if several
             else {}
         )
         groups = ("model", "workload", "space", "objectives", "constraints", *(() if several else ("chip", "mapping")))
+        if pools := self.config.get("pools"):
+            own["pools"] = {"prefill": {part: pools["prefill"][part] for part in ("chip", "mapping")}, "link": pools["link"]}
         flat = dict(_flat_pairs({group: self.config[group] for group in groups} | own))
         flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}

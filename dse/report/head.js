@@ -31,6 +31,7 @@ function drawHead() {
     ),
     same && study.question && h("p", {class: "question"}, study.question),
     !many && study.chips && h("p", {class: "question"}, `Chips: ${study.chips}`),
+    !many && study.pools && h("p", {class: "question"}, `Pools: ${study.pools}`),
     many ? studyTable(same) : keyFigures(study),
   );
   put(

@@ -119,6 +119,7 @@ def _study_record(
         "name": study.name,
         "question": study.text,
         "chips": study.chips,
+        "pools": study.pools,
         "start": start,
         "rows": len(frame),
         "objectives": study.objectives,

@@ -68,6 +68,17 @@ def is_divided(link: DieCrossings) -> bool:
     return bool(min(np.min(link.die_rows), np.min(link.die_cols), np.min(link.link_bandwidth)) > 0)
 
 
+def has_set_sides(chip: Chip) -> bool:
+    """Whether the sides of dies are others than those that their number has by itself, of one design."""
+    rows, cols, link = int(chip.mesh.rows), int(chip.mesh.cols), chip.die_link
+    grid = die_grid(rows, cols, fitting_dies(rows, cols, max(1, int(chip.die.dies))))
+    assert grid is not None
+    return any(
+        side not in (0, whole / count)
+        for side, whole, count in zip((link.die_rows, link.die_cols), (rows, cols), grid, strict=True)
+    )
+
+
 def crossing_links(chip: Chip, link: DieCrossings) -> Any:
     """Links of a mesh that lead from die to die, each counted once; broadcasts over designs. [1]"""
     rows, cols = chip.mesh.rows, chip.mesh.cols

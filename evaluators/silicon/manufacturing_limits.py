@@ -7,7 +7,7 @@ import numpy as np
 from dse.evaluators.silicon import area, energy
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
-from dse.evaluators.silicon.die_division import die_grid
+from dse.evaluators.silicon.die_division import die_grid, has_set_sides
 from dse.space.array_math import ceil_div, extremes, maximum, minimum, remainder, where
 from dse.space.chip import Chip
 from dse.space.limits import Limit
@@ -124,8 +124,15 @@ def remedy_text(address: str, chip: Chip) -> str:
         return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
     if address == "chip.die.dies":
         rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+        if chip.die_link is not None and has_set_sides(chip):
+            return (
+                f"sides that are set, chip.die_link.die_rows and chip.die_link.die_cols, must divide the {rows} x {cols} "
+                "mesh into as many; set both to 0 to have them chosen"
+            )
         fits = [count for count in range(1, MOST_DIES + 1) if die_grid(rows, cols, count)]
-        return f"equal dies divide the {rows} x {cols} mesh as {', '.join(map(str, fits))}; set one of these"
+        return (
+            f"equal dies divide the {rows} x {cols} mesh as {', '.join(map(str, fits))} (up to {MOST_DIES}); set one of these"
+        )
     if address == "chip.die_link.link_bandwidth":
         return "lower it, set 0 for the share of the die edge, or use a denser link: +die_link@chip.die_link=ucie_advanced"
     most = chip.technology.max_voltage

@@ -95,6 +95,9 @@ def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typ
             "chip.dram: its file sets one already; dram@chip.dram=hbm4, without a +, replaces it",
         ),
         (("chip=npu64", "+part@chip=node_nvlink4"), "part@chip=node_nvlink4 changes the kind of chip; remove that preset"),
+        (("chip=wse3", "part@chip=wafers_ethernet"), "part@chip: nothing chooses it yet; write +part@chip=NAME"),
+        (("chip=tile_gh200", "chip.die_link=sow"), "this chip leaves it out; +die_link@chip.die_link=ucie_advanced sets it"),
+        (("chip=tile_gh200", "die_link=sow"), "it is a part of a chip, as in +die_link@chip.die_link=ucie_advanced"),
     ],
 )
 def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], message: str, typed: Typed) -> None:
@@ -102,6 +105,12 @@ def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...]
     assert status == 2
     assert message in line
     assert line.strip().count("\n") == 0
+
+
+def test_a_value_that_a_part_cannot_have_is_not_blamed_on_the_part(typed: Typed) -> None:
+    status, _, line = typed("evaluate", "chip=wse3", "model=llama3_8b", "+part@chip=wafers_ethernet", "chip.chain.chips=0")
+    assert status == 2
+    assert line.strip().endswith("chip.chain.chips: 0 is below the minimum, 1")
 
 
 def test_a_part_takes_the_place_of_one_that_a_chip_has() -> None:

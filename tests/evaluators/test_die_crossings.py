@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate, explain
+from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.machine.mesh_fabric import tile_fabric
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.die_division import die_grid
@@ -201,3 +202,19 @@ def test_crossings_are_a_cause_of_a_collective() -> None:
     (row,) = breakdown.rows
     assert row.parts["die crossings"] > 0
     assert sum(row.parts.values()) == pytest.approx(breakdown.seconds)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (link("sow", 3), "as 1, 2, 4, 8, 16 (up to 16); set one of these"),
+        ((*link("sow", 4), "chip.die_link.die_rows=3"), "chip.die_link.die_rows and chip.die_link.die_cols, must divide"),
+        ((*link("sow", 4), "chip.die_link.die_cols=2"), "set both to 0 to have them chosen"),
+    ],
+)
+def test_dies_that_do_not_divide_the_mesh_say_which_setting_to_change(words: tuple[str, ...], text: str) -> None:
+    question = asked("chip=tile_gh200", *WORKLOADS["collective"], *words)
+    why = explain_infeasibility(question.base, question.workload)
+    assert why is not None
+    assert why.limit == "chip.die.dies"
+    assert text in str(why)

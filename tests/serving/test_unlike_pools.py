@@ -1,6 +1,7 @@
 """Prefill on chips of another kind: as one kind where both are alike, sums of both pools, and what is refused."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dse.analysis.capacity import find_capacity
+from dse.config.compose import compose
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.accounting.serving_instances.unlike_pools import pool_sides, sent_cache
 from dse.evaluators.evaluation import explain, explain_infeasibility
 from dse.evaluators.silicon.price import system_price
+from dse.execution.study import build_study
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves, replace_leaves
@@ -177,8 +180,17 @@ def test_addresses_of_the_pool_are_leaves_and_knobs() -> None:
         ((*UNLIKE, "pools.prefill.chip=b20"), "pools.prefill: chip: no option 'b20'; did you mean 'b200'"),
         ((*UNLIKE, "pools.prefill.mapping.both.tq=1"), "pools.prefill: mapping.prefill: no field"),
         ((*UNLIKE, "+pools.link.kv=fp7"), "pools.link.kv: no option 'fp7'"),
-        ((*UNLIKE, "+pools.linc.kv=fp8"), "pools.linc: did you mean 'link'"),
+        ((*UNLIKE, "+pools.linc.kv=fp8"), "pools.linc: no such field; did you mean 'link'"),
         (("chip=h100", "model=llama3_8b", "pools.prefill.chip=b200", *LINK), "pools: .* set workload=serving"),
+        ((*UNLIKE, "pools.prefil.stack=tuned"), "pools.prefil: no such field; did you mean 'prefill'"),
+        ((*GPUS, "pools.prefill=b200", *LINK), "pools.prefill: 'b200' is not a group of fields, as in pools.prefill.chip="),
+        ((*GPUS, "pools.prefill.chip=b200", "pools.link=pool_link_400g"), r"write \+part@pools.link=pool_link_400g"),
+        ((*GPUS, "pools.prefill.chip=b200", "part@pools.link=pool_link_400g"), r"write \+part@pools.link=NAME"),
+        ((*UNLIKE, "pools.link.bandwith=1"), "did you mean 'bandwidth'.* kv"),
+        ((*UNLIKE, "pools.prefill.model=qwen3_8b"), "pools.prefill.model: both pools have one model; write model=qwen3_8b"),
+        ((*UNLIKE, "pools.prefill.fidelity=analytical"), "both pools have one fidelity; write fidelity=analytical"),
+        ((*UNLIKE, "pools.prefill.mapping.decode.tp=2"), "only prefills; write pools.prefill.mapping.prefill.tp=2, or mapping"),
+        ((*UNLIKE, "pools.prefill.mapping.serving.instances=2"), "of the design; write mapping.serving.instances=2"),
     ],
 )
 def test_what_makes_no_pool_is_one_line(words: tuple[str, ...], text: str) -> None:
@@ -186,6 +198,47 @@ def test_what_makes_no_pool_is_one_line(words: tuple[str, ...], text: str) -> No
         asked(*words)
     assert re.search(text, str(error.value)), str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_pool_or_its_link_does_not_have_yet_is_added_with_a_plus_or_without() -> None:
+    link = ("pools.link.bandwidth='5 GB/s'", "pools.link.latency='1 us'", "pools.link.kv=fp8")
+    pool = ("pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=2")
+    bare, plus = (asked(*GPUS, *(sign + word for word in (*pool, *link))).base for sign in ("", "+"))
+    assert bare == plus
+    assert bare.pools is not None
+    assert (bare.pools.link.bandwidth, bare.pools.link.kv, bare.pools.prefill.mapping.prefill.tp) == (5e9, "fp8", 2)
+    whole = asked(*UNLIKE, "+pools.prefill.memory@chip.hbm.banks=hbm3e", "pools.prefill.chip.hbm.banks.stacks=8").base
+    assert whole.pools is not None
+    assert whole.pools.prefill.chip.hbm.banks.stacks == 8
+
+
+def test_several_chips_have_the_same_prefill_pool() -> None:
+    words = (*APART, "pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=1", *LINK)
+    several = asked(*words, "chips=[h100,h200]", "+space.pools.prefill.mapping.prefill.tp=choice(1,2)").space
+    for name, space in several.base_spaces:
+        alone = asked(*words, f"chip={name['chip']}").base
+        assert alone.pools is not None
+        assert space.base == alone
+
+
+def test_a_run_is_not_continued_with_another_pool_or_link() -> None:
+    goal = ("+objectives.tpot=min", "space=empty", "+space.mapping.serving.instances=choice(1,2)")
+    chips = (*APART, "pools.prefill.chip=b200", "pools.prefill.mapping.both.tp=1", *LINK, "chips=[h100,h200]")
+    for words in (UNLIKE, chips):
+        same, again, chip, narrow = (
+            build_study(compose([*words, *goal, *more]), Path()).identity()
+            for more in ((), (), ("pools.prefill.chip=h200",), ("pools.link.bandwidth='1 GB/s'",))
+        )
+        assert same == again
+        assert same != chip
+        assert same != narrow
+
+
+def test_a_study_says_which_chips_prefill_and_which_decode() -> None:
+    goal = ("+objectives.tpot=min", "space=empty", "+space.mapping.serving.instances=choice(1,2)")
+    text = build_study(compose([*UNLIKE, *goal]), Path()).pools
+    assert text == "b200 (sglang_serving) prefills, h100 decodes; link 50 GB/s a prefill chip"
+    assert build_study(compose([*GPUS, *goal]), Path()).pools == ""
 
 
 def test_pipelines_of_tiles_have_pools_of_their_own() -> None:
