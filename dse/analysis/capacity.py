@@ -552,7 +552,9 @@ def build_chip_query(
         _refuse_unsized_pools(usual.base)
     knobs = _instance_space(config, usual, words)
     # what is said of prefill instances, or of several, has been looked at; there need be none, or one
-    usual = replace(usual, base=replace_leaves(usual.base, dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})))
+    unsaid = {PREFILL: 0} if usual.base.pools is not None and PREFILL not in counts else {}
+    changes = unsaid | dict.fromkeys(fixed, 0) | ({INSTANCES: 1} if several else {})
+    usual = replace(usual, base=replace_leaves(usual.base, changes))
     routing = list_routings(usual.base, load, query.overrides)
     kinds = InstanceKinds(
         usual, load, config["choices"], ffn=query.ffn, counts=counts, routings=routing, models=config["model"],

@@ -13,6 +13,8 @@ from dse.config.overrides import CommandLine
 from dse.space.design import PREFILL_ADDRESS
 from dse.space.errors import DesignError, suggest_nearest
 
+PREFILL_INSTANCES = "mapping.serving.prefill_instances"
+
 POOLS, PREFILL, LINK = "pools", "prefill", "link"
 
 COMPOSED = ("chip", "mapping", "choices", "as_given")
@@ -64,7 +66,22 @@ def compose_with_pools(line: CommandLine, compose_one: Compose, compose_pool: Co
         prefill = compose_pool(side)
     except DesignError as error:
         raise DesignError(f"{POOLS}.{PREFILL}: {error}") from None
-    return config | {POOLS: {PREFILL: {key: prefill[key] for key in COMPOSED if key in prefill}, LINK: given[LINK]}}
+    pools = {PREFILL: {key: prefill[key] for key in COMPOSED if key in prefill}, LINK: given[LINK]}
+    return config | {POOLS: pools, "mapping": _with_prefill_instance(config["mapping"], line.overrides)}
+
+
+def _with_prefill_instance(mapping: Any, words: Sequence[str]) -> Any:
+    """A mapping with one instance that prefills where nobody said how many; the answer's first lines say it.
+
+    >>> _with_prefill_instance({"serving": {"prefill_instances": 0}}, ())
+    {'serving': {'prefill_instances': 1}}
+    """
+    serving = mapping.get("serving") if isinstance(mapping, Mapping) else None
+    if not isinstance(serving, Mapping) or serving.get("prefill_instances") != 0:
+        return mapping
+    if any(PREFILL_INSTANCES in word for word in words):
+        return mapping
+    return {**mapping, "serving": {**serving, "prefill_instances": 1}}
 
 
 DECODE_HINT = "the chip and the mapping of a design are those of its decode pool; set them without this prefix"

@@ -285,3 +285,9 @@ def test_capacity_counts_devices_of_both_kinds() -> None:
     assert counts[0] + counts[1] * design.mapping.decode.tp == side.best.candidate.devices <= 3
     with pytest.raises(DesignError, match="sizes pools of devices only"):
         find_capacity(("chip=wse3", *words[1:]))
+
+
+def test_one_instance_prefills_unless_said() -> None:
+    words = tuple(word for word in UNLIKE if "prefill_instances" not in word)
+    assert asked(*words).base.mapping.serving.prefill_instances == 1
+    assert asked(*words, "mapping.serving.prefill_instances=0").base.mapping.serving.prefill_instances == 0
