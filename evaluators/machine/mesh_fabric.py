@@ -128,7 +128,7 @@ def die_period(cores: Any, die_cores: Any) -> Any:
 
 
 def ramp_cycles(chip: Chip) -> Any:
-    """Time from a core to its router or back, with hops that a message takes more around broken cores. [cycle]
+    """Time between a core and its router, one way, with hops around broken cores. [cycle]
 
     A message between cores passes two ramps, which have half of it each. One between main memory and a tile may pass but the
     tile's: those of tiles have all of it.
