@@ -14,6 +14,7 @@ import numpy as np
 
 from dse.evaluators.accounting import external_evaluators as outside
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.broken_cores import refuse_broken_cores
 from dse.evaluators.accounting.die_crossings import refuse_crossings, with_divided_mesh
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, SERVING_LAYOUTS
 from dse.evaluators.accounting.metrics import CaseOutcomes, add_input_metrics
@@ -145,6 +146,7 @@ def evaluate(
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
             refuse_crossings(design, fidelity)
+            refuse_broken_cores(design, fidelity)
             whole = (
                 SUBMESH_MARK not in fidelity and not outer and not _broken(design) and not _by_itself(design, workload.cases[0])
             )
@@ -240,6 +242,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
     fidelity, design = read_fidelity(fidelity), with_divided_mesh(design)
     _refuse_faults(design, case, fidelity)
     refuse_crossings(design, fidelity)
+    refuse_broken_cores(design, fidelity)
     if SUBMESH_MARK in fidelity:
         design, case, fidelity = _part(design, case, fidelity)
     if fidelity in outside.external_fidelities():

@@ -318,7 +318,7 @@ class Chip:
     power: Any = quantity_field("W", "rated power of the whole chip; 0 if unknown", absent=True)
     technology: Any = part_field("the process node: areas, energies, supply voltage, wafer price", ProcessNode)
     areas: Any = part_field("a paper's own area model, in place of the process node's", PaperAreas)
-    die: Any = part_field("die contents that do not affect time, and the number of dies", DieBudget)
+    die: Any = part_field("die contents that take no time but for broken cores, and the number of dies", DieBudget)
     die_link: Any = part_field("links of a mesh from one of its dies to the next", DieCrossings)
     base: Any = part_field("base dies below the compute dies", BaseDies)
     dram: Any = part_field("main memory devices as they are bought", DramDevices)

@@ -133,7 +133,7 @@ REACHES = ("package", "module", "board")
 
 @record_class
 class DieBudget:
-    """Die contents that do not affect time, the number of dies, and how they are made."""
+    """Die contents that take no time but for broken cores, the number of dies, and how they are made."""
 
     dies: Number = integer_field(
         "compute dies of the chip, which share it evenly; 0 for as few as reticle and edges allow", low=0
@@ -141,6 +141,12 @@ class DieBudget:
     is_wafer: bool = boolean_field("whether a die may be as large as needed, up to a wafer", former="wafer")
     built_cores: Number = integer_field(
         "cores on all dies of the chip, spare ones included; 0 for those in use", low=0, former="cores"
+    )
+    broken_density: Any = quantity_field(
+        "1/cm2", "broken cores per area of a mesh's cores, which spare cores replace; not counted if absent", absent=True
+    )
+    detour_hops: Any = quantity_field(
+        "1", "hops that a message takes more around broken cores; what `broken_density` makes of them if absent", absent=True
     )
     built_cache_ratio: Number = quantity_field("1", "shared cache on the dies over the part in use", low=1.0, former="spare")
     built_memory_ratio: Number = quantity_field(

@@ -24,6 +24,7 @@ from dse.config.record_parser import ConstantSource
 from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
 from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.broken_cores import repair_text
 from dse.evaluators.accounting.die_crossings import crossing_text
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.regions import chain_text
@@ -222,6 +223,7 @@ class Evaluation:
         lines += [("data sheet", text) for text in departures(self.design.chip)]
         lines += [("remark", text) for text in remarks(self.design.chip)]
         lines += [("dies", text)] if (text := crossing_text(self.design)) else []
+        lines += [("repair", text)] if (text := repair_text(self.design)) else []
         lines += pool_facts(self.design, self.pool_names, self.names) if self.design.pools is not None else []
         lines += [("mapping", self.names["mapping"])]
         lines += [

@@ -9,6 +9,7 @@ from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.machine.mesh_fabric import tile_fabric
 from dse.evaluators.silicon.area import describe_dies, divide_mesh
+from dse.evaluators.silicon.core_repair import settle_detours
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.software import ATTENTION, COLLECTIVE, SERVED_WHOLE_CHIP, SOFTWARE, SUMMA, WHOLE_CHIP, software_of
@@ -18,8 +19,11 @@ CROSSING_SOFTWARE = (WHOLE_CHIP, SERVED_WHOLE_CHIP, SUMMA, ATTENTION, COLLECTIVE
 
 
 def with_divided_mesh(design: Design) -> Design:
-    """Return the design with the sides of its dies, which stay whatever of its chip or mesh is evaluated."""
-    chip = divide_mesh(design.chip)
+    """Return the design with the sides of its dies, and hops around its broken cores.
+
+    Both stay whatever of its chip or mesh is evaluated.
+    """
+    chip = settle_detours(divide_mesh(design.chip))
     return design if chip is design.chip else replace(design, chip=chip)
 
 

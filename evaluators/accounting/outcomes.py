@@ -104,6 +104,7 @@ _ONE_CHIP_LIMITS = {
     "chip.chain.chips": "1",
     "chip.die.dies": "1",
     "chip.die_link.link_bandwidth": "B/s",
+    "chip.die.built_cores": "1",
 }
 
 SILICON_LIMITS = (

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.machine.channel_layout import layout_slowdown
 from dse.evaluators.machine.memory_channels import LONG_READ
+from dse.evaluators.machine.mesh_fabric import ramp_cycles
 from dse.space.array_math import maximum, minimum
 from dse.space.chip import Chip
 from dse.space.dram import pseudo_channels_for_bandwidth
@@ -53,7 +54,7 @@ def edge_memory(chip: Chip, rows: Any, cols: Any, at_work: Any, reached: Any = N
     byte = maximum(1 / all_channels, link / lines)
     cores = rows * cols
     inside = maximum(2 * (rows * (cols - 1) + cols * (rows - 1)), 1.0)
-    first = memory.latency + (2 * noc.ramp_cycles + deep * noc.hop_cycles) / chip.clock
+    first = memory.latency + (2 * ramp_cycles(chip) + deep * noc.hop_cycles) / chip.clock
     return EdgeMemory(
         byte * at_work, first, chip.core.word_copy / (noc.word_bytes * chip.clock) / cores, link / inside, deep / 2
     )

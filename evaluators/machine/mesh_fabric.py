@@ -127,6 +127,19 @@ def die_period(cores: Any, die_cores: Any) -> Any:
     return period if period.ndim else float(period)
 
 
+def ramp_cycles(chip: Chip) -> Any:
+    """Time between a core and its router, one way, with hops around broken cores. [cycle]
+
+    A message between cores passes two ramps, which have half of it each. One between main memory and a tile may pass but the
+    tile's: those of tiles have all of it.
+    """
+    if chip.die is None or chip.die.broken_density is None:
+        return chip.noc.ramp_cycles
+    if chip.die.detour_hops is None:
+        raise ValueError("hops around broken cores are not known: settle them first, by silicon.core_repair.settle_detours")
+    return chip.noc.ramp_cycles + chip.die.detour_hops / (2 if chip.tile is None else 1) * chip.noc.hop_cycles
+
+
 def mesh_fabric(chip: Chip) -> MeshFabric:
     """Network of a mesh of cores whose engines move words themselves."""
     cycle = 1 / chip.clock
@@ -137,7 +150,7 @@ def mesh_fabric(chip: Chip) -> MeshFabric:
         word=noc.word_cycles * cycle,
         copy=core.word_copy * cycle,
         post=core.message_start * cycle,
-        ramp=noc.ramp_cycles * cycle,
+        ramp=ramp_cycles(chip) * cycle,
         launch=core.launch * cycle,
         call=core.vector_start * cycle,
         mac=core.mac * cycle,
@@ -160,7 +173,7 @@ def tile_fabric(chip: Chip) -> MeshFabric:
         word=noc.word_cycles * cycle,
         copy=0.0,
         post=tile.dma_start * cycle,
-        ramp=noc.ramp_cycles * cycle,
+        ramp=ramp_cycles(chip) * cycle,
         launch=tile.matrix.start * cycle,
         call=tile.vector.start * cycle,
         mac=cycle / (tile.matrix.rows * tile.matrix.cols),

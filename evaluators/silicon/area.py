@@ -126,6 +126,20 @@ def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
     return area / _dies(chip, area)
 
 
+def core_area(chip: Chip, decode_cores: Any = 0) -> Any:
+    """Area of the cores of one die, spare ones included; broadcasts over designs. [mm2]"""
+    return die_area(chip, decode_cores) * _share_of_cores(chip, decode_cores)
+
+
+def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
+    found_area = area_by_block(chip, decode_cores)
+    inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
+    above = [name for name in found_area if chip.base is None or name not in BASE_DIE_BLOCKS]
+    return sum(found_area[name] for name in inside) / sum(
+        found_area[name] for name in above if name not in ("other", DIFFERENCE)
+    )
+
+
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the modelled die area equals that of the published chip; broadcasts over designs."""

@@ -7,9 +7,11 @@ import numpy as np
 from dse.evaluators.silicon import area, energy
 from dse.evaluators.silicon import supply_voltage as supply
 from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.evaluators.silicon.core_repair import has_stated_breaks, row_repair
 from dse.evaluators.silicon.die_division import die_grid, has_set_sides
 from dse.space.array_math import ceil_div, extremes, maximum, minimum, remainder, where
 from dse.space.chip import Chip
+from dse.space.fields import replace_leaves
 from dse.space.limits import Limit
 from dse.space.main_memory import main_memory, memory_devices
 from dse.space.published import is_said
@@ -72,6 +74,13 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
     ]
     if chip.die_link is not None:
         made += _division_bounds(chip, whole)
+    if has_stated_breaks(chip):
+        used, repair = chip.mesh.rows * chip.mesh.cols, row_repair(chip)
+        needed = used + chip.mesh.rows * repair.needed
+        made += [
+            ("chip.die.built_cores", needed, maximum(own.built_cores, used), "1"),
+            ("chip.die.dies", area.die_counts(chip, whole)[0], 1.0, "1"),
+        ]
     if memory_devices(chip) is None:
         return made
     edges = area.EDGES * die_area**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
@@ -122,6 +131,12 @@ def remedy_text(address: str, chip: Chip) -> str:
     if address == "chip.die.memory_edge_share":
         devices = f"chip.{main_memory(chip).devices_part}.device_bandwidth"
         return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
+    if address == "chip.die.built_cores":
+        cores = repairing_cores(chip)
+        more = f"build {cores} cores: chip.die.built_cores={cores}, or " if cores else ""
+        return f"{more}lower chip.die.broken_density"
+    if address == "chip.die.dies" and has_stated_breaks(chip):
+        return "broken cores are replaced within one die: set chip.die.dies=1, or leave out chip.die.broken_density"
     if address == "chip.die.dies":
         rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
         if chip.die_link is not None and has_set_sides(chip):
@@ -141,6 +156,22 @@ def remedy_text(address: str, chip: Chip) -> str:
         "chip.die.max_power_density": "lower the clock, or improve the cooling: chip.die.max_power_density",
     }
     return words.get(address, "")
+
+
+def repairing_cores(chip: Chip) -> int:
+    """Fewest cores to build on a mesh so that most chips can be repaired, in whole columns of spare cores.
+
+    0 where that takes more spare cores than there are others.
+    """
+    rows, cols = int(chip.mesh.rows), int(chip.mesh.cols)
+    needed = int(extremes(row_repair(chip).needed)[1])
+    while needed <= cols:  # more cores are broken where more are built
+        built = rows * (cols + needed)
+        enough = int(extremes(row_repair(replace_leaves(chip, {"die.built_cores": built})).needed)[1])
+        if enough <= needed:
+            return built
+        needed = enough
+    return 0
 
 
 def _deeper(chip: Chip) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon import link_wiring as links
 from dse.evaluators.silicon.chip_batches import computed_per_batch
+from dse.evaluators.silicon.core_repair import CM2, has_stated_breaks, row_repair
 from dse.evaluators.silicon.energy import peak_design_power
 from dse.space.array_math import exponential, extremes, maximum, minimum, sum_nonzero, where
 from dse.space.chip import Chip
@@ -20,9 +21,6 @@ WAFER = 300.0
 
 NONE = 1e-300
 """Share of dies that work, of such as are never made."""
-
-CM2 = 100.0
-"""[mm2/cm2]"""
 
 
 def dies_of_wafer(mm2: Any) -> Any:
@@ -71,8 +69,10 @@ def die_yield(chip: Chip, decode_cores: Any = 0) -> Any:
     least, most = extremes(spare)
     if most < 1:
         return negative_binomial_yield(die_area, tech.defect_density, tech.clustering)
-    cores = die_area * _share_of_cores(chip, decode_cores)
+    cores = area.core_area(chip, decode_cores)
     with_spares = spare_core_yield(cores, tech.defect_density, spare)
+    if has_stated_breaks(chip):
+        with_spares = minimum(with_spares, row_repair(chip).repairable)
     if chip.die.is_wafer is not True:
         with_spares = with_spares * negative_binomial_yield(
             where(chip.die.is_wafer, 0.0, die_area - cores), tech.defect_density, tech.clustering
@@ -224,12 +224,3 @@ def estimate_chip_price(chip: Chip, decode_cores: Any = 0) -> Any:
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
     """Whether the modelled price equals that of the published chip; broadcasts over designs."""
     return is_near(estimate_chip_price(chip, decode_cores), estimate_chip_price(given_part(chip, "price")))
-
-
-def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
-    found_area = area.area_by_block(chip, decode_cores)
-    inside = ("matrix engines", "vector engines", "registers", "sram", "control", "network")
-    above = [name for name in found_area if chip.base is None or name not in area.BASE_DIE_BLOCKS]
-    return sum(found_area[name] for name in inside) / sum(
-        found_area[name] for name in above if name not in ("other", area.DIFFERENCE)
-    )

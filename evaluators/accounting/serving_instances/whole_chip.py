@@ -86,6 +86,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies_with_batch
 from dse.evaluators.silicon.area import divide_mesh
+from dse.evaluators.silicon.core_repair import settle_detours
 from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
@@ -560,4 +561,4 @@ def _request_memory(design: Design, load: ServingLoad) -> RequestMemory:
 
 
 def _chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
-    return divide_mesh(design.chip), design.mapping
+    return settle_detours(divide_mesh(design.chip)), design.mapping
