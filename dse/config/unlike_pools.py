@@ -70,14 +70,14 @@ def compose_with_pools(line: CommandLine, compose_one: Compose, compose_pool: Co
     return config | {POOLS: pools, "mapping": _with_prefill_instance(config["mapping"], line.overrides)}
 
 
-def _with_prefill_instance(mapping: Any, words: Sequence[str]) -> Any:
+def _with_prefill_instance(mapping: Mapping[str, Any], words: Sequence[str]) -> Mapping[str, Any]:
     """A mapping with one instance that prefills where nobody said how many; the answer's first lines say it.
 
     >>> _with_prefill_instance({"serving": {"prefill_instances": 0}}, ())
     {'serving': {'prefill_instances': 1}}
     """
-    serving = mapping.get("serving") if isinstance(mapping, Mapping) else None
-    if not isinstance(serving, Mapping) or serving.get("prefill_instances") != 0:
+    serving = mapping.get("serving") or {}
+    if serving.get("prefill_instances") != 0:
         return mapping
     if any(PREFILL_INSTANCES in word for word in words):
         return mapping

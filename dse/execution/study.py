@@ -177,7 +177,7 @@ class Study:
 
     @property
     def pools(self) -> str:
-        """Chips of the prefill pool and of the decode pool, and the link, as text; empty string for one kind of chip."""
+        """Chips of both pools and their link, as text; empty string for one kind of chip."""
         base = next(space.base for _, space in self.question.space.base_spaces)
         if base.pools is None:
             return ""
