@@ -571,7 +571,7 @@ def _rows_with_stages(kinds: InstanceKinds, rows: Sequence[dict[str, Any]], devi
     by_tp: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         tp = [int(row.get(address, leaf_at(base, address))) for address in TP]
-        if max(tp) <= size and tp[0] == tp[1]:
+        if max(tp) <= size and tp[0] == tp[1] and not kinds.find_start_obstacle(replace_leaves(base, row)):
             by_tp.setdefault(tp[0], []).append(row)
 
     def holds(row: dict[str, Any]) -> bool:

@@ -76,7 +76,7 @@ def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
     assert ready.metrics == made.metrics
 
 
-@pytest.mark.parametrize("word", ["mapping.both.pp=2", "mapping.both.ep=8", "mapping=expert_parallel"])
+@pytest.mark.parametrize("word", ["mapping.both.ep=8", "mapping=expert_parallel"])
 def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typed) -> None:
     status, _, message = typed("evaluate", "chip=h200", word)
     assert status == 2
