@@ -3,7 +3,7 @@
 Evaluation is pure: equal inputs give equal results, for one design as for a hundred thousand.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -31,6 +31,7 @@ from dse.evaluators.silicon import price
 from dse.evaluators.silicon.chip_batches import ALONE, batch_chips
 from dse.evaluators.silicon.energy import design_power_by_part
 from dse.evaluators.tuning.per_design import split_group
+from dse.space.chip import Chip
 from dse.space.compatibility import KINDS, case_type_name
 from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
@@ -253,10 +254,15 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
     breakdown = evaluator.case_breakdown(design, case, decode_context, fidelity)
     if design.chip.die is None or breakdown.price:  # nothing is made, or it is said already
         return breakdown
-    watts = {name: float(value) for name, value in design_power_by_part(design.chip).items()}
-    return replace(
-        breakdown, power=watts, price={name: float(value) for name, value in price.price_by_part(design.chip).items()}
-    )
+    kinds = {"": design.chip}
+    if design.pools is not None:
+        kinds = {"prefill: ": design.pools.prefill.chip, "decode: ": design.chip}
+    return replace(breakdown, power=_by_part(design_power_by_part, kinds), price=_by_part(price.price_by_part, kinds))
+
+
+def _by_part(figures: Callable[[Chip], Mapping[str, Any]], kinds: Mapping[str, Chip]) -> dict[str, float]:
+    """Figures of one chip of each kind by part, each name after that of its kind."""
+    return {f"{kind}{name}": float(value) for kind, chip in kinds.items() for name, value in figures(chip).items()}
 
 
 def power_over_time(

@@ -128,7 +128,8 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
     for name, unit, of_parts in of_chip:
         total, texts = sum(of_parts.values()), [f"{part} {value:.4g}" for part, value in of_parts.items() if value]
         if texts:
-            console.print(f"{name} of a chip: {total:.4g} {unit} = {' + '.join(texts)}")
+            whose = "a chip" if evaluation.design.pools is None else "a chip of each pool"
+            console.print(f"{name} of {whose}: {total:.4g} {unit} = {' + '.join(texts)}")
     if parts.price:
         console.print(_dies_text(evaluation.design.chip))
 

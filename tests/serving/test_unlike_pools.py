@@ -105,6 +105,9 @@ def test_a_breakdown_has_the_busy_time_of_both_pools() -> None:
     assert any(phase.startswith("prefill instance") for phase in phases)
     assert any(phase.startswith("decode instance") for phase in phases)
     assert whole.seconds == pytest.approx(sum(row.seconds for row in whole.rows))
+    prices = [float(system_price(side.design.chip)) for side in pool_sides(question.base)]
+    assert sum(whole.price.values()) == pytest.approx(sum(prices))
+    assert {name.partition(":")[0] for name in (*whole.area, *whole.power, *whole.price)} == {"prefill", "decode"}
 
 
 def test_a_cache_is_sent_in_the_format_of_the_link() -> None:
