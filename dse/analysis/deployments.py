@@ -34,6 +34,7 @@ from dse.space.machines import CHAIN_LENGTH
 from dse.space.mapping import WHOLE_PROMPTS
 from dse.space.mapping import Mapping as ModelMapping
 from dse.space.requests import Requests
+from dse.space.safe_text import count_text
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import ServingLoad, Workload
 
@@ -708,7 +709,7 @@ def _instance_text(design: Design, phase: str) -> str:
     leaves = {name: int(leaf_at(design, prefix + name) or 1) for name in _split_fields(software_of(mapping))}
     texts = [f"{name.upper()} {many}" for name, many in leaves.items() if many > 1 or name == "tp"]
     if design.chip.chain is not None:
-        texts.append(f"{_chain_chips(design, {})} chips")
+        texts.append(count_text(_chain_chips(design, {}), "chip"))
     if attention := _attention_dies(design, {}, phase):
         texts.append(f"{attention} separate attention dies")
     return f" of {' x '.join(texts)}" if texts else ""

@@ -34,7 +34,7 @@ from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.silicon.published import departures, published_facts, remarks
 from dse.space.compatibility import workload_name
-from dse.space.design import Design, stack_designs
+from dse.space.design import Design, prefill_mapping, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
@@ -344,12 +344,18 @@ class Evaluation:
 
     def _chain_facts(self) -> list[tuple[str, str]]:
         """How chips of a chain share the layers of each model, and how many have none."""
-        chain = self.design.chip.chain
+        pools = self.design.pools
+        designs = {"": self.design}
+        if pools is not None:
+            designs["prefill on "] = replace(self.design, chip=pools.prefill.chip, mapping=prefill_mapping(self.design))
         models = {case.model: None for case in self.workload.cases if isinstance(case, BatchCase | ServingLoad)}
-        if chain is None or not models:
-            return []
-        link = f"{format_quantity(chain.bandwidth, 'B/s')} and {format_quantity(chain.latency, 's')} from chip to chip"
-        return [("chain", "; ".join((*(chain_text(self.design, model) for model in models), link)))]
+        facts = []
+        for phase, design in designs.items():
+            chain = design.chip.chain
+            if chain is not None and models:
+                link = f"{format_quantity(chain.bandwidth, 'B/s')} and {format_quantity(chain.latency, 's')} from chip to chip"
+                facts.append(("chain", phase + "; ".join((*(chain_text(design, model) for model in models), link))))
+        return facts
 
     def _padding_facts(self) -> list[tuple[str, str]]:
         """Heads and columns that devices pad since these do not divide them, and which engines refuse to start."""

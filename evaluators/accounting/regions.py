@@ -75,6 +75,7 @@ from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, Mapping, RegionPlan
 from dse.space.model import Model
 from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
+from dse.space.safe_text import count_text
 
 
 class RegionLayout(Layout):
@@ -242,7 +243,9 @@ def chain_text(design: Design, model: Model) -> str:
     """How the chips of one design's chain share the layers of a model, and how many have none, as text."""
     place = _phase_regions(design, model)["decode"]
     chips, used = int(chip_count(design.chip)), int(place.chips)
-    text = f"{chips} chips, {int(place.chip_layers)} of {int(place.all_layers)} layers of {model.name} each at most"
+    text = (
+        f"{count_text(chips, 'chip')}, {int(place.chip_layers)} of {int(place.all_layers)} layers of {model.name} each at most"
+    )
     return text + (f", {chips - used} idle: they count in area, power and price" if chips > used else "")
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import dse
 from dse.analysis.capacity import find_capacity
 from dse.config.compose import compose
 from dse.evaluators import evaluate
@@ -294,3 +295,9 @@ def test_one_instance_prefills_unless_said() -> None:
     words = tuple(word for word in UNLIKE if "prefill_instances" not in word)
     assert asked(*words).base.mapping.serving.prefill_instances == 1
     assert asked(*words, "mapping.serving.prefill_instances=0").base.mapping.serving.prefill_instances == 0
+
+
+def test_a_chain_that_prefills_has_a_line() -> None:
+    words = ("pools.prefill.chip=wse3", "+pools.prefill.part@chip=wafers_ethernet", *LINK, "fidelity=steady_state")
+    lines = dict(dse.evaluate(*GPUS, *words).facts())
+    assert lines["chain"].startswith("prefill on 2 chips, 16 of 32 layers")
