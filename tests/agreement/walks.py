@@ -69,7 +69,7 @@ def noticed(walk: Walk, draw: Drawn) -> bool:
 def on_devices(draw: Drawn, tp: int = 4, algorithm: str = "ring", phases: int | None = None) -> Walk:
     """Tensor parallelism, with an allreduce between halves of layers."""
     blocks = by_devices.device_blocks(
-        transformer_segments(draw.model, draw.at), segment_order(draw.model, draw.at), tp, BF16, algorithm, phases=phases
+        transformer_segments(draw.model, draw.at), (segment_order(draw.model, draw.at),), tp, BF16, algorithm, phases=phases
     )
     return Walk(blocks, draw.layer, lambda blocks, layer: devices.compute_layer(blocks, layer, tp, ITEMSIZE))
 
@@ -175,7 +175,7 @@ def in_region(draw: Drawn, rows: int, cols: int, **words: str) -> Walk:
     """A region of a wafer; words of its mapping."""
     mesh, vectors, base = CoreMesh(rows, cols), draw.phase == "decode", asked("chip=wse2").base
     mapping = replace_leaves(base.mapping, {name.replace("__", "."): word for name, word in words.items()})
-    place = by_regions.Region(mesh, 1.0, 1.0, 1.0)
+    place = by_regions.Region(mesh, 1.0, 1.0, 1.0, 1.0, 1.0)
     blocks = by_regions.region_blocks(draw.model, draw.at, place, mapping, draw.at.positions / draw.layer.sequences)
     blocks = add_candidates(blocks, region_candidates(base.chip, getattr(mapping, draw.phase), mesh))
     blocks = tuple(_settled(block, mesh_program_machine(base.chip)) for block in blocks)

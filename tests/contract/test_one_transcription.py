@@ -79,7 +79,7 @@ def case_of(name: str, phase: str, *more: str) -> tuple[BatchCase, StepCounts]:
 
 def on_devices(case: BatchCase, at: StepCounts) -> Laid:
     parts = transformer_segments(case.model, at)
-    return Laid(parts, devices.device_blocks(parts, segment_order(case.model, at), 1, BF16, "ring"))
+    return Laid(parts, devices.device_blocks(parts, (segment_order(case.model, at),), 1, BF16, "ring"))
 
 
 def on_pipelines(case: BatchCase, at: StepCounts) -> Laid:
@@ -103,7 +103,7 @@ def on_the_whole_chip(case: BatchCase, at: StepCounts) -> Laid:
 def in_regions(case: BatchCase, at: StepCounts, mesh: CoreMesh = MESHES[0]) -> Laid:
     """Without what the host does."""
     mapping = asked("chip=wse2").base.mapping
-    place = regions.Region(mesh, 1.0, case.model.layers, case.model.layers)
+    place = regions.Region(mesh, 1.0, case.model.layers, case.model.layers, 1.0, case.model.layers)
     blocks = regions.region_blocks(case.model, at, place, mapping, OUTPUT / 2)
     return Laid(tuple(part for part in transformer_segments(case.model, at) if part.name not in regions.HOST_OPERATORS), blocks)
 
@@ -220,7 +220,7 @@ def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: st
     """Sides divide all widths but scores of one column: little is padded. K and V are stored once, or for every head."""
     case, at = case_of(name, phase, "workload.speculation=none")
     mapping, parts = asked("chip=wse2").base.mapping, transformer_segments(case.model, at)
-    place = regions.Region(CoreMesh(8, 4), 1.0, case.model.layers, case.model.layers)
+    place = regions.Region(CoreMesh(8, 4), 1.0, case.model.layers, case.model.layers, 1.0, case.model.layers)
     more = sum(
         (part.of.heads / part.of.kv_heads - 1)
         * weights((products(part, lambda operator: operator.name in ("k_proj", "v_proj")),))

@@ -9,6 +9,7 @@ import pytest
 from dse.evaluators import evaluate
 from dse.evaluators.accounting import tensor_parallel as devices
 from dse.evaluators.accounting.decode_segments import arrays_by_model
+from dse.evaluators.accounting.device_pipelines import batch_memory
 from dse.evaluators.calls.call import ONCE, CallBlock, CallProduct, KernelCall, LeadingCollective, equal_call_index
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models import call_table_loop as call_loop
@@ -84,8 +85,8 @@ def test_designs_of_several_structures_take_what_each_takes_by_itself(model: str
             np.testing.assert_array_equal(
                 step_seconds, devices.blocks_seconds(devices.timed_step(laid, many.chip, plan, machine, reader))
             )
-        held = devices._held(job, many.mapping.prefill, many.mapping.precision)
-        at_once = devices._footprint(job, many.mapping.prefill.tp, many.mapping.precision, None)
+        held = devices._held(batch_memory(job), many.mapping.prefill, many.mapping.precision)
+        at_once = devices._footprint(batch_memory(job), many.mapping.prefill.tp, many.mapping.precision, None, None)
         np.testing.assert_array_equal(held.total, at_once.total)
 
 

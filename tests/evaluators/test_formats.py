@@ -218,7 +218,7 @@ def test_a_piece_has_the_scales_of_all_blocks_that_it_has_a_share_of(values: int
 def test_a_core_of_a_region_holds_tiles_in_their_format(rows: int, cols: int, word: str, kv: str, tokens: int) -> None:
     question = asked("chip=wse2", "model=qwen3_1b7", "mapping.precision.weights=bf16")
     design, model = formats(question.base, weights=word, kv=kv), question.workload.cases[0].model
-    place = Region(CoreMesh(rows, cols), 1.0, model.layers, model.layers)
+    place = Region(CoreMesh(rows, cols), 1.0, model.layers, model.layers, 1.0, model.layers)
     core_memory, last = region_core_memory(model, place, design.mapping, tokens=1.0, cached=1.0 * tokens, scores=True)
 
     def piece(name: str, long: int, wide: int) -> float:
@@ -250,7 +250,7 @@ def test_a_wafer_expands_each_weight_once_a_step(word: str) -> None:
     (case,), base = question.workload.cases, formats(question.base, weights=word)
     for step in (prefill_step(case), decode_steps(case, "last")[0][1]):
         side = 660.0 if step.phase == "prefill" else 360.0
-        made = region_blocks(case.model, step, Region(CoreMesh(side, side), 1.0, 32.0, 32.0), base.mapping, 4.0)
+        made = region_blocks(case.model, step, Region(CoreMesh(side, side), 1.0, 32.0, 32.0, 1.0, 32.0), base.mapping, 4.0)
         kernels = [
             (call.kernel, call.kernel.times * block.times)
             for block in made

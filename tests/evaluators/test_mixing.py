@@ -75,7 +75,7 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
     case = case_of(name)
     at = prefill_step(case) if phase == "prefill" else decode_steps(case, "mean")[0][1]
     order, parts = segment_order(case.model, at), transformer_segments(case.model, at)
-    blocks = device_blocks(parts, order, 2, BF16, "ring")
+    blocks = device_blocks(parts, (order,), 2, BF16, "ring")
     assert {part.name: part.times for part in parts} == {name: order.count(name) for name in dict.fromkeys(order)}
     assert sum(block.times for block in blocks) == len(order)
     met = sum(block.times for block in blocks if block.opener is not None)
@@ -155,7 +155,7 @@ def test_prompts_go_through_states_in_chunks(name: str, corrected: bool) -> None
 def calls(name: str, **lengths: Any) -> dict[str, Any]:
     case = case_of(name, **lengths)
     at = decode_steps(case, "last")[0][1]
-    blocks = device_blocks(transformer_segments(case.model, at), segment_order(case.model, at), 1, BF16, "ring")
+    blocks = device_blocks(transformer_segments(case.model, at), (segment_order(case.model, at),), 1, BF16, "ring")
     return {f"{call.part}/{call.name}": call for block in blocks for call in block.calls}
 
 
@@ -215,7 +215,7 @@ def test_decodes_beside_a_prompt_read_and_write_their_states() -> None:
 
     def moved(resumed: float) -> float:
         at = StepCounts("prefill", 100.0 + 8.0, 8.0 + 1.0, 1.0, 1.0, resumed=resumed)
-        blocks = device_blocks(transformer_segments(model, at), segment_order(model, at), 1, BF16, "ring")
+        blocks = device_blocks(transformer_segments(model, at), (segment_order(model, at),), 1, BF16, "ring")
         return sum(call.fetch for block in blocks for call in block.calls if call.name == "state")
 
     heads, keys, values = state(model)

@@ -131,7 +131,7 @@ def test_a_product_on_tiles_keeps_what_a_tile_multiplies_and_every_reader_plays_
 @given(st.integers(8, 700), st.integers(8, 700), st.integers(1, 700), st.sampled_from(["llama3_8b", "qwen3_30b_a3b"]))
 def test_every_kernel_of_a_model_keeps_the_tiles_of_its_cores(rows: int, cols: int, tokens: int, model: str) -> None:
     question = on_a_wafer(model)
-    mapping, place = question.base.mapping, regions.Region(CoreMesh(rows, cols), 1, 1, 1)
+    mapping, place = question.base.mapping, regions.Region(CoreMesh(rows, cols), 1, 1, 1, 1, 1)
     prompt, token = StepCounts("prefill", float(tokens), 1.0, 0.0, 0.0), StepCounts("decode", 2.0, 2.0, 1000.0, 1000.0)
     blocks = regions.region_blocks(question.workload.cases[0].model, prompt, place, mapping)
     blocks += regions.region_blocks(question.workload.cases[0].model, token, place, mapping, 9.0)

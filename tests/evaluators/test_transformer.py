@@ -29,7 +29,7 @@ def model_of(name: str) -> Model:
 def flop(parts: tuple[Segment, ...], tp: int = 1) -> dict[str, float]:
     """Of all layers, by operator."""
     flop: dict[str, float] = {}
-    for block in device_blocks(parts, tuple(part.name for part in parts for _ in range(part.times)), tp, BF16, "ring"):
+    for block in device_blocks(parts, (tuple(part.name for part in parts for _ in range(part.times)),), tp, BF16, "ring"):
         for call in block.calls:
             flop[call.name] = flop.get(call.name, 0.0) + call.flop * block.times
     return flop
@@ -52,7 +52,7 @@ def test_decode_reads_what_is_cached_once(name: str) -> None:
     case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=21").workload.cases[0]
     (_, step), model = decode_steps(case, "last")[0], case.model
     guesses = case.guesses
-    cut = device_blocks(transformer_segments(model, step), segment_order(model, step), 1, BF16, "ring")
+    cut = device_blocks(transformer_segments(model, step), (segment_order(model, step),), 1, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
     drafted, wanted = mtp_layers(model)[0].name, 0.0
     for memory in sequence_memory(model):
@@ -91,7 +91,7 @@ def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int
         all(memory.state == memory.scores == 0 for memory in sequence_memory(model))
     )  # what is read of these is not what is held
     parts = transformer_segments(model, step)
-    cut = device_blocks(parts, segment_order(model, step), tp, BF16, "ring")
+    cut = device_blocks(parts, (segment_order(model, step),), tp, BF16, "ring")
     read = sum(call.fetch * block.times for block in cut for call in block.calls if call.reads == "kv")
     assert read == pytest.approx(device_memory(parts, model, tp, BF16, cached=context, sequences=1.0, tokens=1).kv, rel=1e-12)
 
@@ -156,7 +156,7 @@ def test_latent_attention_caches_one_head_for_all_devices() -> None:
     for tp in (1, 16):
         (call,) = [
             call
-            for block in device_blocks(transformer_segments(model, at), segment_order(model, at), tp, BF16, "ring")
+            for block in device_blocks(transformer_segments(model, at), (segment_order(model, at),), tp, BF16, "ring")
             if block.name == "attention"
             for call in block.calls
             if call.reads == "kv"

@@ -80,7 +80,7 @@ def core(question: Question, mesh: CoreMesh, *, scores: bool = False, **counts: 
     """What a core of a region of all layers holds."""
     model = question.workload.cases[0].model
     return region_core_memory(
-        model, Region(mesh, 1.0, model.layers, model.layers), question.base.mapping, scores=scores, **counts
+        model, Region(mesh, 1.0, model.layers, model.layers, 1.0, model.layers), question.base.mapping, scores=scores, **counts
     )[0]
 
 
@@ -160,7 +160,7 @@ def test_products_of_states_of_any_shape_are_those_of_the_graph_or_more(
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
     (block,) = (
         block
-        for block in region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), question.base.mapping)
+        for block in region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28, 1.0, 28), question.base.mapping)
         if block.name == part.name
     )
     assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
@@ -348,7 +348,7 @@ def test_products_of_compressed_attention_of_any_shape_are_those_of_the_graph_or
     count = float(tokens) if phase == "prefill" else 1.0
     at = StepCounts(phase, count, 1.0, pairs, pairs if phase == "decode" else 0.0)
     (part, *_) = (part for part in transformer_segments(model, at) if part.kind == MIXING)
-    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), question.base.mapping, 0.0)
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28, 1.0, 28), question.base.mapping, 0.0)
     assert sum(call.flop for call in block.calls) == pytest.approx(sum(map(useful_flop, part.operators)), rel=1e-9)
     machine = mesh_program_machine(question.base.chip)
     for call in block.calls:
@@ -389,7 +389,7 @@ def test_caches_are_shifted_in_their_formats(kind: str, word: str, rows: int, co
         float(requests),
         *[per_reach(model, lambda reach: requests * reach.seen_positions(900.0))] * 2,
     )
-    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28), leaves, 0.0)
+    (block, *_) = region_blocks(model, at, Region(CoreMesh(rows, cols), 1.0, 28, 28, 1.0, 28), leaves, 0.0)
     shifts = {call.name: call.kernel for call in block.calls if call.kernel is not None and call.kernel.kind == "kv"}
     assert set(shifts) == ({"kv_cache", "index_cache"} if kind == "picked" else {"kv_cache"})
     values = {"full": sum(kv_widths(model, mapping.kv_heads)), "latent": 576, "picked": 576}[kind]

@@ -20,6 +20,7 @@ from dse.evaluators.serving.simulator import InstancePool, ServingRun, simulate_
 from dse.evaluators.serving.speculation import uniform_draw
 from dse.evaluators.serving.sustained_rate import sustained_rate
 from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
 from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.space.parameter_counts import mtp_layers, sequence_memory
 from dse.space.requests import make_requests
@@ -228,7 +229,10 @@ def test_guesses_beside_prompts_are_not_asked_of_their_kernel(seed: int) -> None
         base, load = load_of(*words, f"workload.speculation={speculation}")
         step = _step_counts(load, "prefill", *(np.atleast_2d(count) for count in made_of[:4]))
         calls = [
-            call for timed in _timed_iteration(base, load, 1, step) for call in timed.block.calls if call.name == "attention"
+            call
+            for timed in _timed_iteration(base, load, replace_leaves(base.mapping.prefill, {"tp": 1}), step)
+            for call in timed.block.calls
+            if call.name == "attention"
         ]
         assert isinstance(calls[0].asked, MixedBatchAttention)
         compositions.append(calls[0].asked)

@@ -55,7 +55,7 @@ def test_an_iteration_takes_no_longer_than_its_prompts_and_then_its_decodes(
 
     def priced(phase: str, *made_of: float) -> tuple[float, float]:
         step = _step_counts(load, phase, *(np.atleast_2d(float(count)) for count in made_of))
-        timed = _timed_iteration(design, load, tp, step)
+        timed = _timed_iteration(design, load, replace_leaves(getattr(design.mapping, phase), {"tp": tp}), step)
         seconds = sum(block.block.times * float(np.sum(taken)) for block in timed for taken in block.durations)
         cached = [
             timed_block.block.times * float(np.sum(call.fetch))

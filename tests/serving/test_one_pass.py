@@ -19,6 +19,7 @@ from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.residency import BLOCK
 from dse.evaluators.workloads.serving import serving_layout
+from dse.space.fields import replace_leaves
 from dse.space.model import Model
 from tests.samples import asked, load_of
 
@@ -131,7 +132,7 @@ def pricing(layout: str, model: str) -> Any:
     def pricing(*made_of: Any) -> Any:
         counts = tuple(np.atleast_1d(np.asarray(count, float)) for count in made_of)
         if layout == "devices":
-            return _iteration_seconds(design, load, 2, *counts)[:, 0]
+            return _iteration_seconds(design, load, replace_leaves(design.mapping.decode, {"tp": 2}), *counts)[:, 0]
         if layout.startswith("dies"):
             (pool,) = many_dies.die_pools(design, load)
             each = zip(*counts, np.zeros(len(counts[0])), strict=True)
