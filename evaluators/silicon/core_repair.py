@@ -65,7 +65,7 @@ def repair_rows(broken: Any, rows: Any, spare: Any) -> RowRepair:
 
     >>> repair = repair_rows(47.0, 750.0, 88.0)
     >>> round(repair.row_hops, 2), round(repair.column_hops, 2), repair.needed, round(repair.repairable, 6)
-    (1.81, 2.88, 2.0, 1.0)
+    (1.79, 2.88, 2.0, 1.0)
     >>> repair_rows(0.0, 750.0, 0.0).message_hops
     0.0
     """
