@@ -38,7 +38,7 @@ class ChainCrossing(NamedTuple):
 
 
 NO_CROSSING = ChainCrossing()
-"""Of a pass on one chip."""
+"""Crossings of a pass that stays on one chip: none."""
 
 
 def chain_crossing(chip: Chip, nbytes: Any, count: Any) -> ChainCrossing:

@@ -17,7 +17,7 @@ from dse.space.chip import Chip
 from dse.space.memoize import memoize_by_identity
 
 CM2 = 100.0
-"""[mm2/cm2]"""
+"""Square millimetres of a square centimetre. [mm2/cm2]"""
 
 BEYOND = 1000.0
 """Broken cores of a row, above twice its spare cores, beyond which more make no difference: none can be repaired. [1]"""
