@@ -122,7 +122,8 @@ def draw_factors(constants: Sequence[UncertainConstant], draws: int, seed: int) 
     """
     if not constants:
         return np.ones((draws, 0))
-    unit = generate_sobol_points(len(constants), 0, draws, seed)
+    even = 1 << max(draws - 1, 0).bit_length()  # a power of two, at which the sequence is balanced
+    unit = generate_sobol_points(len(constants), 0, even, seed)[:draws]
     return np.stack([constant.factor_at(unit[:, place]) for place, constant in enumerate(constants)], axis=1)
 
 
