@@ -32,7 +32,7 @@ from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, power_over_time, submesh_of_case
 from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle, padding_text, plans_of
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
-from dse.evaluators.silicon.published import departures, published_facts, remarks
+from dse.evaluators.silicon.published import departures, published_facts, remarks, stated_metrics
 from dse.space.compatibility import workload_name
 from dse.space.design import Design, prefill_mapping, stack_designs
 from dse.space.errors import DesignError
@@ -136,11 +136,12 @@ class Evaluation:
 
     @cached_property
     def bands(self) -> tuple[ErrorBand, ...]:
-        """Error bands of the metrics, from measured rows of this kind; none on a submesh."""
+        """Error bands of the metrics that are modelled, from measured rows of this kind; none on a submesh."""
         if SUBMESH_MARK in self.fidelity:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
-        metrics = computed_metrics(self.metrics)
+        stated = stated_metrics(self.design.chip)
+        metrics = {name: value for name, value in computed_metrics(self.metrics).items() if name not in stated}
         bands = estimate_error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return bands

@@ -31,6 +31,10 @@ MODELLED = {
 """What the model makes of a chip without facts, by fact."""
 
 
+STATED_METRICS = {"die_area": "die_mm2", "tdp": "tdp"}
+"""Metrics whose value is a fact of the data sheet itself, where it holds."""
+
+
 class Fact(NamedTuple):
     """One fact of a data sheet about one design, with the model's figures.
 
@@ -79,6 +83,11 @@ def published_facts(chip: Chip) -> list[Fact]:
         published_value = float(getattr(chip.published, name))
         facts.append(Fact(name, published_value, UNITS[name], own, of_part, bool(HOLDS[name](chip))))
     return facts
+
+
+def stated_metrics(chip: Chip) -> set[str]:
+    """Metrics of one chip that its data sheet states, so that no model made them."""
+    return {STATED_METRICS[fact.name] for fact in published_facts(chip) if fact.holds and fact.name in STATED_METRICS}
 
 
 STATED_UNITS = {"memory": "B", "peak_fp16": "flop/s", "peak_fp8": "flop/s", "peak_int8": "op/s", "peak_fp4": "flop/s"}
