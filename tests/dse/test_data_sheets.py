@@ -111,17 +111,28 @@ def test_engines_grow_with_the_format_that_needs_most(fp4, int8):
 
 
 def test_stated_facts_are_in_no_key_and_move_no_result():
-    usual = asked("chip=h100", "model=llama3_8b", "workload.batch=[1]").base
-    without = asked("chip=h100", "model=llama3_8b", "workload.batch=[1]", "chip.published=null").base
+    usual = asked("chip=tpu_v5p", "model=llama3_8b", "workload.batch=[1]").base
+    without = asked("chip=tpu_v5p", "model=llama3_8b", "workload.batch=[1]", "chip.published=null").base
     assert usual.chip.published is not None
     assert design_key(usual) == design_key(without)
 
 
 def test_an_answer_tells_what_is_not_as_its_data_sheet_states():
     words = ["chip=h100", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=2"]
-    assert "data sheet" not in dict(dse.evaluate(words).facts())
-    told = dict(dse.evaluate(words, "chip.hbm.capacity='40 GB'").facts())["data sheet"]
-    assert told == "memory 85.04 GB; this design has 42.52 GB"
+    assert not any(text.startswith("memory") for _, text in dse.evaluate(words).facts())
+    told = [text for name, text in dse.evaluate(words, "chip.hbm.capacity='40 GB'").facts() if name == "data sheet"]
+    assert "memory 85.04 GB; this design has 42.52 GB" in told
+
+
+def test_a_stated_figure_is_given_and_has_no_error_band():
+    words = ["chip=h100", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=2"]
+    stated, modelled = dse.evaluate(words), dse.evaluate(words, "chip.published=null")
+    assert (stated.metrics["die_mm2"], stated.metrics["tdp"]) == (pytest.approx(814), pytest.approx(700))
+    assert not {"die_mm2", "tdp"} & {band.metric for band in stated.bands}
+    assert {"die_mm2", "tdp"} <= {band.metric for band in modelled.bands}
+    another = dse.evaluate(words, "chip.l2.size=60MB")
+    assert another.metrics["die_mm2"] > modelled.metrics["die_mm2"]
+    assert "die_mm2" in {band.metric for band in another.bands}
 
 
 NEW = (
