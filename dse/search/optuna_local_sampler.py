@@ -11,22 +11,20 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from dse.search.learned_space import LearnedSpace, learn_space
 from dse.search.local_search import LocalSearch
+from dse.search.optuna_distributions import join_distributions, make_knob, param_of_value, value_of_param
 from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, value_at_unit
 from dse.space.errors import DesignError
-from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob
+from dse.space.knobs import ChoiceKnob, IntervalKnob
 
 PLAN = "dse:plan"
 """Attribute of a trial that has its planned values, and the search's own notes."""
-
-MAX_CHOICES = 64
-"""Values up to which a number with steps is a choice among them; with more it is an interval, whose values are rounded."""
 
 MAX_EXCESS = 1e12
 """Most by which a constraint counts as violated, an infinite excess too."""
@@ -228,62 +226,11 @@ def trial_feedback(trial: FrozenTrial) -> Feedback:
     """Feedback of a finished trial for a search; see `LocalSearchSampler` for what is no plain result."""
     if trial.state == TrialState.FAIL:
         return Feedback(None)
-    if trial.state == TrialState.PRUNED:
-        return Feedback(None, {"pruned": 1.0})
-    if not all(math.isfinite(value) for value in trial.values):
-        return Feedback(None, {"finite": 1.0})
-    constraints = trial.constraints
-    return Feedback(tuple(trial.values), {name: _excess(value) for name, value in constraints.items()})
+    constraints = {name: _excess(value) for name, value in trial.constraints.items()}
+    if trial.state == TrialState.COMPLETE and all(map(math.isfinite, trial.values)):
+        return Feedback(tuple(trial.values), constraints)
+    return Feedback(None, constraints if any(excess > 0 for excess in constraints.values()) else {"no result": 1.0})
 
 
 def _excess(value: float) -> float:
     return 1.0 if math.isnan(value) else min(max(value, -MAX_EXCESS), MAX_EXCESS)
-
-
-def make_knob(name: str, distribution: BaseDistribution) -> Knob:
-    """Knob of a parameter: categories are options, numbers a choice or an interval.
-
-    >>> make_knob("tp", IntDistribution(2, 8, step=2)).values
-    (2, 4, 6, 8)
-    """
-    if isinstance(distribution, CategoricalDistribution):
-        return ChoiceKnob(name, tuple(map(str, range(len(distribution.choices)))))
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    low, high, step = distribution.low, distribution.high, distribution.step
-    if step is not None and (high - low) / step < MAX_CHOICES:
-        count = round((high - low) / step) + 1
-        return ChoiceKnob(name, tuple(param_of_value(distribution, low + place * step) for place in range(count)))
-    return IntervalKnob(name, low, high, distribution.log) if high > low else ChoiceKnob(name, (low,))
-
-
-def param_of_value(distribution: BaseDistribution, value: Any) -> Any:
-    """A parameter from a knob's value, within the bounds and on a step."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[int(value)]
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
-    low, high, step = distribution.low, distribution.high, distribution.step
-    if step is not None:
-        value = low + round((value - low) / step) * step
-    value = min(max(value, low), high)
-    return int(value) if isinstance(distribution, IntDistribution) else float(value)
-
-
-def value_of_param(distribution: BaseDistribution, param: Any) -> Any:
-    """A knob's value from a parameter; one out of bounds, as enqueued trials may have it, goes to the nearest bound."""
-    if isinstance(distribution, CategoricalDistribution):
-        return str(int(distribution.to_internal_repr(param)))
-    return param_of_value(distribution, param)
-
-
-def join_distributions(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
-    """Distribution with the bounds of both; Optuna refuses other differences than of bounds and steps."""
-    if one == other or isinstance(one, CategoricalDistribution):
-        return one
-    if isinstance(one, IntDistribution) and isinstance(other, IntDistribution):
-        step = 1 if one.log else math.gcd(one.step, other.step, one.low - other.low)
-        return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log, step=step)
-    assert isinstance(one, FloatDistribution)
-    assert isinstance(other, FloatDistribution)
-    low, high = min(one.low, other.low), max(one.high, other.high)
-    same = one.step == other.step and one.low == other.low
-    return FloatDistribution(low, high, log=one.log, step=one.step if same else None)
