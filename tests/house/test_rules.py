@@ -26,6 +26,7 @@ ROOMS = {
     },
     "optuna": {
         "dse/search/optuna_distributions.py",
+        "dse/search/optuna_journal.py",
         "dse/search/optuna_local_sampler.py",
         "dse/search/optuna_samplers.py",
     },
