@@ -33,7 +33,7 @@ from dse.space.multi_chip_space import AnySpace
 PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
 """How many a sampler makes for a design that is possible, by what they cost, before the last of them is moved to one."""
 
-SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
+SAMPLERS = ("botorch", "exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
 
 
 def make_sampler(
@@ -74,6 +74,10 @@ def make_sampler(
     }
     if cheaper is not None:
         return MultiFidelitySearch(space, directions, seed, start=population, cheaper=cheaper, possible=possible)
+    if name == "botorch":
+        from dse.search.botorch_search import BoTorchSearch
+
+        return BoTorchSearch(space, directions, seed, possible)
     if name in plain:
         return plain[name]()
     if name not in learning:
