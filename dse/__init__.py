@@ -1,6 +1,7 @@
 """Notebook interface of the driver: `evaluate`, `explain`, `compare_chips`, `run`, `load`.
 
-`evaluate` and the others take configuration and return designs, fronts and reports.
+`evaluate` and the others take configuration and return designs, fronts and reports. `StudyObjective` is a study for another
+optimiser, and `LocalSearchSampler` our search for Optuna.
 """
 
 from functools import cache
@@ -19,6 +20,14 @@ def __getattr__(name: str) -> Any:
         from dse.commands.explain import explain_overrides
 
         return explain_overrides
+    if name == "StudyObjective":
+        from dse.commands.study_objective import StudyObjective
+
+        return StudyObjective
+    if name == "LocalSearchSampler":
+        from dse.search.optuna_local_sampler import LocalSearchSampler
+
+        return LocalSearchSampler
     raise AttributeError(f"module 'dse' has no attribute {name!r}")
 
 

@@ -346,7 +346,7 @@ def _run_export(typed: Namespace) -> int:
     to = typed.to or "parquet"
     if to not in FORMATS:
         raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
-    return export_study(name, to, typed.out, *overrides, trust=typed.trust)
+    return export_study(name, to, typed.out, *overrides, trust=typed.trust, everything=typed.all)
 
 
 def _run_figure(typed: Namespace) -> int:

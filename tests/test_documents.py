@@ -1,6 +1,7 @@
 """What the documents say to type works as written: every command of README.md and docs/, in order, in one folder.
 
 Each fenced block is a test. Files stand in blocks too: those of YAML say their path in a comment, others after the language.
+Python after a comment `needs MODULE` is run in a process of its own, where the module can be imported.
 What takes long is asked for less, by `LESS`; what a user brings is in `BROUGHT`.
 """
 
@@ -23,7 +24,7 @@ from dse.commands.cli_options import COMMANDS
 from dse.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
-ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")
+ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/optimisers.md", "docs/accuracy.md")
 
 LESS = [
     (r"^run study=(quickstart|mine|wide)\b", "screen.limit=64 search.budget=12"),
@@ -79,6 +80,7 @@ class Block:
     language: str
     file: str
     text: str
+    needs: str = ""
 
     def __str__(self) -> str:
         return self.place
@@ -86,14 +88,16 @@ class Block:
 
 def blocks(document: str) -> Iterator[Block]:
     """The blocks of a document, in order."""
-    pattern = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$|((?:^    [^\n]+\n)+)", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(
+        r"(?:^<!-- needs ([\w.]+) -->\n)?^```(\w+) ?([^\n]*)\n(.*?)^```$|((?:^    [^\n]+\n)+)", re.MULTILINE | re.DOTALL
+    )
     text = (ROOT / document).read_text()
     for match in pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
-        language, file, inner, indented = match.groups()
+        needs, language, file, inner, indented = match.groups()
         if language == "yaml":
             file = inner.splitlines()[0].removeprefix("# ")
-        yield Block(f"{document}:{line}", language or "sh", file or "", inner or indented)
+        yield Block(f"{document}:{line}", language or "sh", file or "", inner or indented, needs or "")
 
 
 BLOCKS = [block for document in ORDER for block in blocks(document)]
@@ -143,7 +147,11 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    if block.language == "python":
+    if block.needs:
+        pytest.importorskip(block.needs, exc_type=ImportError)
+        done = subprocess.run([sys.executable, "-c", block.text], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    elif block.language == "python":
         exec(compile(block.text, block.place, "exec"), {})
     elif block.language == "json":
         json.loads(block.text)

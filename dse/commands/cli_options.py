@@ -376,8 +376,14 @@ fitted, or have no source. For each run it prints time, CPU time, user, host, ve
         "designs of a study as parquet, csv, json or optuna; --out FILE",
         """\
 Writes every searched or screened design of a study: knobs, metrics in SI units, feasible, front. Units are in the schema of
-Parquet, or in a file beside CSV and JSON. The format optuna is a journal that optuna-dashboard opens.""",
-        (CommandFlag(("--to",), "parquet (default), csv, json or optuna", "FORMAT", "csv"), OUT_FLAG, TRUST_FLAG),
+Parquet, or in a file beside CSV and JSON. The format optuna is a journal that optuna-dashboard opens. Of more designs than the
+dashboard opens in some seconds, the journal has the front, the best of the others and an even sample; --all writes all.""",
+        (
+            CommandFlag(("--to",), "parquet (default), csv, json or optuna", "FORMAT", "csv"),
+            CommandFlag(("--all",), "with --to optuna: all designs with all metrics, however many"),
+            OUT_FLAG,
+            TRUST_FLAG,
+        ),
         (
             "dse export quickstart --to parquet",
             "dse export quickstart --to csv --out designs.csv",

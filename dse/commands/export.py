@@ -1,9 +1,10 @@
 """``dse export``: a study's results as Parquet, CSV, JSON or Optuna journal, with units."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pandas as pd
 from rich.markup import escape
@@ -11,6 +12,7 @@ from rich.markup import escape
 from dse.commands.notebook_api import StoredStudy, load
 from dse.evaluators import METRICS
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, tied_columns
+from dse.search.pareto import nondominated_layers
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at
 from dse.space.safe_text import count_text, strip_control_codes
@@ -18,8 +20,22 @@ from dse.terminal.atomic_files import is_device, write_atomically
 from dse.terminal.progress import say
 
 
-def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False) -> int:
-    """Write a study's results to a file atomically, with a file of units where the format has none."""
+def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = False, everything: bool = False) -> int:
+    """Write a study's results to a file atomically, with a file of units where the format has none.
+
+    Args:
+        name: of the study.
+        to: format, one of `FORMATS`.
+        out: file; empty string for one in the run's folder.
+        overrides: of the study.
+        trust: whether files that are not ours may run code.
+        everything: whether an Optuna journal has all designs with all metrics, however many they are; others have them anyway.
+
+    Raises:
+        DesignError: there are no results, or the file cannot be written.
+    """
+    if everything and to != "optuna":
+        raise DesignError(f"export --all: has no effect with --to {to}, which has all designs anyway; remove it")
     loaded = load(name, *overrides, trust=trust)
     study = loaded.study
     frame = loaded.frame()
@@ -31,13 +47,46 @@ def export_study(name: str, to: str, out: str, *overrides: str, trust: bool = Fa
         raise DesignError(
             f"export --out: {path} is not a file in a folder that exists; name one, as in --out {name}.{SUFFIX[to]}"
         )
+    written = frame
+    if to == "optuna" and not everything and len(frame) > MAX_TRIALS:
+        shown = [name for name in frame.columns if name in study.objectives or name not in METRICS]
+        written = thin_designs(frame[shown], study.objectives, MAX_TRIALS)
     with write_atomically(path) as place:
-        FORMATS[to](loaded, frame, place)
+        FORMATS[to](loaded, written, place)
     if to in ("csv", "json") and not is_device(path):
         with write_atomically(path.with_name(f"{path.name}.units.json")) as place:
             place.write_bytes(orjson.dumps(column_units(loaded, frame), option=orjson.OPT_INDENT_2))
-    say(f"{count_text(len(frame), 'design')} written to {escape(str(path))}")
+    if written is frame:
+        say(f"{count_text(len(frame), 'design')} written to {escape(str(path))}")
+        return 0
+    say(f"{len(written):,} of {len(frame):,} trials: front and an even sample, written to {escape(str(path))}")
+    say("attributes: id, stage and limit of each; --all writes all trials with all metrics, which open more slowly")
     return 0
+
+
+MAX_TRIALS = 3_000
+"""Designs up to which a journal has all with all metrics; the dashboard opens it in 5 s (`tests/speed/dashboard.py`)."""
+
+
+def thin_designs(frame: pd.DataFrame, objectives: Mapping[str, str], most: int) -> pd.DataFrame:
+    """The front, the best designs off it, and an even sample of the rest, in the order that they had.
+
+    The front is whole, however large. Half of what is left goes to the next nondominated layers of the feasible designs.
+
+    Args:
+        frame: designs in rows, with objectives, ``feasible`` and ``front``.
+        objectives: metrics with their directions.
+        most: designs in all, more only if the front has more.
+    """
+    kept = frame["front"].to_numpy(dtype=bool).copy()
+    values = frame[list(objectives)].to_numpy(dtype=float)
+    others = np.flatnonzero(~kept & frame["feasible"].to_numpy(dtype=bool) & np.isfinite(values).all(axis=1))
+    kept[others[nondominated_layers(values[others], list(objectives.values()), (most - kept.sum()) // 2)]] = True
+    rest = np.flatnonzero(~kept)
+    left = most - int(kept.sum())
+    if left > 0:
+        kept[rest[np.unique(np.linspace(0, len(rest) - 1, min(left, len(rest))).round().astype(int))]] = True
+    return frame[kept].reset_index(drop=True)
 
 
 def column_units(loaded: StoredStudy, frame: pd.DataFrame) -> dict[str, dict[str, str]]:
@@ -109,10 +158,12 @@ def _write_json(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_optuna(loaded: StoredStudy, frame: pd.DataFrame, path: Path) -> None:
-    from dse.search.optuna_samplers import write_optuna_journal
+    from dse.search.optuna_journal import write_optuna_journal
 
-    study = loaded.study
-    write_optuna_journal(study.name, study.objectives, study.question.space, frame, path, column_units(loaded, frame))
+    study, about = loaded.study, column_units(loaded, frame)
+    attributes = [name for name in about if about[name]["definition"] != "knob" and name not in study.objectives]
+    units = {name: texts["unit"] for name, texts in about.items()}
+    write_optuna_journal(study.name, study.objectives, study.question.space, frame, path, units, attributes)
 
 
 FORMATS: dict[str, Callable[[StoredStudy, pd.DataFrame, Path], None]] = {

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dse.search.samplers import Values, value_at_unit
+from dse.search.samplers import SearchSpace, Values, value_at_unit
 from dse.space.array_math import Array
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, active_rows
-from dse.space.multi_chip_space import AnySpace
 
 
 class DesignEncoder:
@@ -22,7 +21,7 @@ class DesignEncoder:
         groups: the knob that a feature is of, shape (features,).
     """
 
-    def __init__(self, space: AnySpace) -> None:
+    def __init__(self, space: SearchSpace) -> None:
         self._knobs = space.knobs
         self._index = {knob.address: i for i, knob in enumerate(space.knobs)}
         self._counts = np.array([len(knob.values) if isinstance(knob, ChoiceKnob) else 0 for knob in space.knobs])

@@ -14,9 +14,8 @@ import numpy as np
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
 from dse.search.design_encoding import DesignEncoder
 from dse.search.pareto import convert_to_minimisation
-from dse.search.samplers import Ask, Feedback, PossibleFilter, Values, allow_all, generate_sobol_points
+from dse.search.samplers import Ask, Feedback, PossibleFilter, SearchSpace, Values, allow_all, generate_sobol_points
 from dse.space.array_math import Array
-from dse.space.multi_chip_space import AnySpace
 
 MAX_STEPS = 32
 """Times as far that the Sobol sequence of the first asks is looked through for possible designs."""
@@ -51,7 +50,7 @@ class LocalSearch:
     _blind = UNMODELLED_SHARE
 
     def __init__(
-        self, space: AnySpace, directions: Sequence[str], seed: int, start: int, possible: PossibleFilter = allow_all
+        self, space: SearchSpace, directions: Sequence[str], seed: int, start: int, possible: PossibleFilter = allow_all
     ) -> None:
         knobs = len(space.knobs)
         self._possible = possible

@@ -6,7 +6,6 @@ Outcomes are not kept here: the store has them, and a resumed search is fed from
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,10 @@ from dse.space.multi_chip_space import AnySpace
 PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
 """How many a sampler makes for a design that is possible, by what they cost, before the last of them is moved to one."""
 
-SAMPLERS = ("exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
+SAMPLERS = ("botorch", "exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
+
+POPULATION_SAMPLERS = ("local", "nsga2", "nsga3")
+"""Those of them that read `search.population`."""
 
 
 def make_sampler(
@@ -75,6 +77,10 @@ def make_sampler(
     }
     if cheaper is not None:
         return MultiFidelitySearch(space, directions, seed, start=population, cheaper=cheaper, possible=possible)
+    if name == "botorch":
+        from dse.search.botorch_search import BoTorchSearch
+
+        return BoTorchSearch(space, directions, seed, possible)
     if name in plain:
         return plain[name]()
     if name not in learning:
@@ -309,65 +315,3 @@ def run_plain_optuna(
         return tuple(bad if value != value else value for value, bad in zip(evaluation.objectives, worst, strict=True))
 
     study.optimize(evaluate_trial, n_trials=trials)
-
-
-def write_optuna_journal(
-    name: str, objectives: Mapping[str, str], space: AnySpace, frame: Any, path: Path, columns: Mapping[str, Mapping[str, str]]
-) -> None:
-    """Write results as an Optuna journal for its dashboard: every searched or screened design a trial.
-
-    Args:
-        name: of the study.
-        objectives: metrics with their directions.
-        space: of the knobs.
-        frame: designs in rows, as `dse.execution.result_frame.combine_with_front` gives them.
-        path: of a file that does not exist yet.
-        columns: units and definitions, kept as an attribute of the study.
-    """
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(path))),
-        study_name=name,
-        directions=["maximize" if direction == "max" else "minimize" for direction in objectives.values()],
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(list(objectives))
-    for column, about in columns.items():
-        if about["unit"]:
-            study.set_user_attr(f"unit of {column}", about["unit"])
-    optima = optuna.distributions
-    trials = []
-    metrics = [column for column in columns if columns[column]["definition"] != "knob" and column not in objectives]
-    for row in frame.to_dict("records"):
-        params: Values = {}
-        distributions: dict[str, Any] = {}
-        for knob in space.knobs:
-            value = row[knob.address]
-            if value is None or value != value:
-                continue
-            params[knob.address] = value
-            if isinstance(knob, IntervalKnob):
-                distributions[knob.address] = optima.FloatDistribution(knob.low, knob.high, log=knob.log)
-            else:
-                distributions[knob.address] = optima.CategoricalDistribution(knob.values)
-        failed = any(row[objective] is None or row[objective] != row[objective] for objective in objectives)
-        excess = 0.0 if row["feasible"] else max(float(row.get("excess") or 0.0), 1e-9)
-        trials.append(
-            optuna.trial.create_trial(
-                state=optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE,
-                params=params,
-                distributions=distributions,
-                values=None if failed else [float(row[objective]) for objective in objectives],
-                constraints=None if failed else {"limit": excess},
-                system_attrs=None if failed else {"constraints": [excess]},  # the older place, which its dashboard looks at
-                user_attrs={
-                    column: row[column] for column in metrics if row[column] is not None and row[column] == row[column]
-                },
-            )
-        )
-    study.add_trials(trials)

@@ -20,6 +20,15 @@ Values = dict[str, Any]
 PossibleFilter = Callable[[Sequence[Values]], Sequence[bool]]
 """Whether designs keep the limits that are known before anything is played: many together cost little more than one."""
 
+
+class SearchSpace(Protocol):
+    """What a search needs of a space: its knobs. `Space` has more, and so has the space that trials of others show."""
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Knobs with their values, and the values of other knobs under which each is active."""
+
+
 MAX_TRIES = 400
 """Designs that a sampler looks at for one that is possible; then it asks the last of them, and is told what it breaks."""
 

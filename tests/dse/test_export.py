@@ -11,17 +11,21 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dse.commands.export
 import dse.commands.run_study
 import dse.execution.screen
-from dse.commands.export import FORMATS, column_units
+from dse.commands.export import FORMATS, column_units, thin_designs
 from dse.commands.notebook_api import StoredStudy
 from dse.evaluators import METRICS
 from dse.execution.workers import SerialWorkers, make_evaluator
+from dse.search.pareto import front_mask
 from tests.dse.faulty import Faulty
 from tests.dse.toy import searched, toy
 
@@ -138,6 +142,55 @@ def test_the_optuna_study_is_the_same_study(exported: Any, loaded: StoredStudy) 
     assert {tuple(trial.values) for trial in study.best_trials} == {tuple(row) for row in front}
     assert study.user_attrs["unit of tpot"] == "s"
     assert [trial.user_attrs["design"] for trial in study.trials] == loaded.frame()["design"].tolist()
+
+
+def journal_trials(path: Path) -> list[Any]:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return optuna.load_study(study_name="toy", storage=JournalStorage(JournalFileBackend(str(path)))).trials
+
+
+def test_many_designs_are_thinned_for_the_dashboard_and_the_output_says_so(
+    exported: Any, loaded: StoredStudy, monkeypatch: pytest.MonkeyPatch, typed: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(dse.commands.export, "MAX_TRIALS", 40)
+    frame, path = loaded.frame(), tmp_path / "thin.journal"
+    code, _, said = typed("export", "toy", "--to", "optuna", "--out", str(path))
+    assert code == 0
+    assert f"40 of {len(frame)} trials: front and an even sample, written to" in " ".join(said.split())
+    trials = journal_trials(path)
+    kept = [trial.user_attrs["design"] for trial in trials]
+    assert len(kept) == 40
+    assert set(frame[frame["front"]]["design"]) <= set(kept)
+    assert kept == [design for design in frame["design"] if design in set(kept)]
+    assert all(not set(METRICS) & set(trial.user_attrs) for trial in trials)
+    _, _, said = typed("export", "toy", "--to", "optuna", "--all", "--out", str(path))
+    assert f"{len(frame)} designs written to" in " ".join(said.split())
+    assert len(journal_trials(path)) == len(frame)
+    assert any("ttft" in trial.user_attrs for trial in journal_trials(path))
+
+
+def test_all_says_that_it_has_no_effect_on_other_formats(typed: Any) -> None:
+    code, _, err = typed("export", "toy", "--to", "csv", "--all")
+    assert code == 2
+    assert "export --all: has no effect with --to csv, which has all designs anyway; remove it" in " ".join(err.split())
+
+
+@given(st.integers(1, 60), st.integers(1, 80), st.integers(0, 9))
+def test_the_front_stays_whole_and_the_rest_is_even(most: int, rows: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"a": rng.integers(0, 9, rows).astype(float), "b": rng.integers(0, 9, rows), "n": range(rows)})
+    frame.loc[rng.random(rows) < 0.1, "a"] = np.nan
+    frame["feasible"] = (rng.random(rows) < 0.7) & frame["a"].notna()
+    able = np.flatnonzero(frame["feasible"])
+    frame["front"] = False
+    frame.loc[able[front_mask(frame[["a", "b"]].to_numpy(dtype=float)[able], ["max", "min"])], "front"] = True
+    thin = thin_designs(frame, {"a": "max", "b": "min"}, most)
+    assert len(thin) == max(min(most, rows), frame["front"].sum())
+    assert set(frame["n"][frame["front"]]) <= set(thin["n"])
+    assert thin["n"].is_monotonic_increasing
 
 
 def test_optunas_dashboard_opens_it(exported: Any, loaded: StoredStudy) -> None:

@@ -44,9 +44,14 @@ def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def by(name: str) -> tuple[str, ...]:
     """Overrides for a sampler: the exhaustive one needs a grid, Gaussian processes need PyTorch and their time."""
-    if name == "gp":
-        pytest.importorskip("torch")
-    more = {"exhaustive": ("space=l2_prefetch",), "gp": ("search.budget=28",), "tpe": ("search.budget=120",)}
+    if name in ("gp", "botorch"):
+        pytest.importorskip("torch" if name == "gp" else "botorch")
+    more = {
+        "exhaustive": ("space=l2_prefetch",),
+        "gp": ("search.budget=28",),
+        "tpe": ("search.budget=120",),
+        "botorch": ("search.budget=12", "search.window=2"),
+    }
     return (f"search={name}", *more.get(name, ()))
 
 

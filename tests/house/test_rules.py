@@ -24,7 +24,14 @@ ROOMS = {
         "dse/config/hydra_sources.py",
         "dse/config/merge_defaults.py",
     },
-    "optuna": {"dse/search/optuna_samplers.py"},
+    "optuna": {
+        "dse/search/botorch_search.py",
+        "dse/search/optuna_distributions.py",
+        "dse/search/optuna_journal.py",
+        "dse/search/optuna_local_sampler.py",
+        "dse/search/optuna_samplers.py",
+    },
+    "optuna_integration": {"dse/search/botorch_search.py"},
     "ray": {"dse/execution/ray_actors.py", "dse/execution/ray_cluster.py"},
     "sqlalchemy": {
         "dse/store/database.py",

@@ -1,0 +1,104 @@
+"""Optuna's distributions and our knobs: each as the other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from optuna import TrialPruned
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from dse.search.samplers import Values
+from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, order_by_dependency
+from dse.space.multi_chip_space import AnySpace
+
+MAX_CHOICES = 64
+"""Values up to which a number with steps is a choice among them; with more it is an interval, whose values are rounded."""
+
+
+def make_distribution(knob: Knob) -> BaseDistribution:
+    """Distribution of a knob: options are categories, ordered numbers their places from 0, an interval is itself.
+
+    >>> make_distribution(ChoiceKnob("mapping.both.tp", (4, 8, 16)))
+    IntDistribution(high=2, log=False, low=0, step=1)
+    """
+    if isinstance(knob, IntervalKnob):
+        return FloatDistribution(knob.low, knob.high, log=knob.log)
+    return CategoricalDistribution(knob.values) if knob.words else IntDistribution(0, len(knob.values) - 1)
+
+
+def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
+    """Values of knobs from parameters of `make_distribution`, of those that there are."""
+    known = [knob for knob in knobs if knob.address in params]
+    return {
+        knob.address: knob.values[param] if isinstance(knob, ChoiceKnob) and not knob.words else param
+        for knob, param in ((knob, params[knob.address]) for knob in known)
+    }
+
+
+def suggest_values(space: AnySpace, trial: Any) -> Values:
+    """Values of the active knobs of a space, each suggested by a trial of Optuna's once those that it depends on are known."""
+    values: Values = {}
+    for knob in order_by_dependency(space.knobs):
+        if not space.active(knob.address, values):
+            continue
+        if isinstance(knob, IntervalKnob):
+            values[knob.address] = trial.suggest_float(knob.address, knob.low, knob.high, log=knob.log)
+        elif knob.words:
+            values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
+        else:
+            values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
+    return space.canonical(values)
+
+
+def prune_trial() -> NoReturn:
+    """End a trial of Optuna's without objectives."""
+    raise TrialPruned
+
+
+def make_knob(name: str, distribution: BaseDistribution) -> Knob:
+    """Knob of a parameter: categories are options, numbers a choice or an interval.
+
+    >>> make_knob("tp", IntDistribution(2, 8, step=2)).values
+    (2, 4, 6, 8)
+    """
+    if isinstance(distribution, CategoricalDistribution):
+        return ChoiceKnob(name, tuple(map(str, range(len(distribution.choices)))))
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if step is not None and (high - low) / step < MAX_CHOICES:
+        count = round((high - low) / step) + 1
+        return ChoiceKnob(name, tuple(param_of_value(distribution, low + place * step) for place in range(count)))
+    return IntervalKnob(name, low, high, distribution.log) if high > low else ChoiceKnob(name, (low,))
+
+
+def param_of_value(distribution: BaseDistribution, value: Any) -> Any:
+    """A parameter from a knob's value, within the bounds and on a step."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(value)]
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    if step is not None:
+        value = low + round((value - low) / step) * step
+    value = min(max(value, low), high)
+    return int(value) if isinstance(distribution, IntDistribution) else float(value)
+
+
+def value_of_param(distribution: BaseDistribution, param: Any) -> Any:
+    """A knob's value from a parameter; one out of bounds, as enqueued trials may have it, goes to the nearest bound."""
+    if isinstance(distribution, CategoricalDistribution):
+        return str(int(distribution.to_internal_repr(param)))
+    return param_of_value(distribution, param)
+
+
+def join_distributions(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
+    """Distribution with the bounds of both; Optuna refuses other differences than of bounds and steps."""
+    if one == other or isinstance(one, CategoricalDistribution):
+        return one
+    if isinstance(one, IntDistribution) and isinstance(other, IntDistribution):
+        step = 1 if one.log else math.gcd(one.step, other.step, one.low - other.low)
+        return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log, step=step)
+    assert isinstance(one, FloatDistribution)
+    assert isinstance(other, FloatDistribution)
+    low, high = min(one.low, other.low), max(one.high, other.high)
+    same = one.step == other.step and one.low == other.low
+    return FloatDistribution(low, high, log=one.log, step=one.step if same else None)
