@@ -89,6 +89,10 @@ MODELLED = 5_000
 """Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
 
 
+COUNTED = 1_024
+"""Designs in which active knobs are counted."""
+
+
 def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
     """Sampler for a space and a budget, and the reason; `studies/search_quality` has measurements.
 
@@ -97,7 +101,7 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
         objectives: how many.
         budget: asks.
     """
-    grid, knobs = space.combinations, len(space.knobs)
+    grid, knobs = space.combinations, count_active_knobs(space)
     if grid is not None and grid <= budget:
         return "exhaustive", f"all {grid:,} combinations fit in the budget of {budget:,}"
     if budget < FEW_A_KNOB * knobs:
@@ -110,6 +114,19 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
         points = f"; reference points keep a front of {objectives} objectives spread"
         return ("nsga3", why + points) if objectives >= MANY else ("nsga2", why)
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
+
+
+def count_active_knobs(space: AnySpace) -> int:
+    """Most knobs that are active at once, the choice of the chip included; of `COUNTED` designs spread over the space.
+
+    A study of several chips has the knobs of them all, and a design has those of its own chip.
+    """
+    if not any(knob.when or knob.read for knob in space.knobs):
+        return len(space.knobs)
+    columns = space.sample(generate_sobol_points(len(space.knobs), 0, COUNTED, 0))
+    words = {knob.address for knob in space.knobs if isinstance(knob, ChoiceKnob) and knob.words}
+    active = [column >= 0 if address in words else ~np.isnan(column) for address, column in columns.items()]
+    return int(np.sum(active, axis=0).max())
 
 
 class RandomSampler:

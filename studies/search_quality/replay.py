@@ -119,6 +119,22 @@ SPACES = {
         "+space.mapping.serving.instances='choice(1,2,4)'",
         "~objectives.energy_per_token",
     ),
+    "mixed": (
+        "six_chips",
+        "search.window=4",
+        "space.mapping.prefill.rows='range(300,751,90)'",
+        "space.mapping.decode.rows='range(240,751,60)'",
+        "space.mapping.both.attention.rows='choice(0,8,32)'",
+        "space.mapping.both.attention.cols='choice(0,8,32)'",
+        "+space.mapping.both.attention.dataflow='choice(flat_hw,flat_async,flash2,flash3)'",
+        "+space.mapping.both.prefetch='choice(none,whole,partial)'",
+        "+space.mapping.both.prefetch_share='choice(0.25,0.5,1.0)'",
+        "+space.chip.cores='choice(32,108,216,435)'",
+        "+space.chip.l2.size='tag(MB, choice(32,64,128,256))'",
+        "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(60,120,240))'",
+        "+space.chip.tile.matrix.rows='choice(32,64,128)'",
+        "+objectives.ttft=min",
+    ),
 }
 """Shipped studies and what is changed in them, by the name that the finding gives the space."""
 
