@@ -20,6 +20,7 @@ class DesignEncoder:
 
     Attributes:
         groups: the knob that a feature is of, shape (features,).
+        chips: how many chips the space has.
     """
 
     def __init__(self, space: AnySpace) -> None:
@@ -34,7 +35,7 @@ class DesignEncoder:
             ([(self._index[address], self._codes[self._index[address]][value]) for address, value in selected.items()], member)
             for selected, member in space.base_spaces
         ]
-        self._chips = len(self._base_spaces)
+        self.chips = len(self._base_spaces)
         self._conditional = any(knob.when or knob.read for knob in space.knobs)
         wide = [int(count) if words and count > 1 else 1 for count, words in zip(self._counts, self._words, strict=True)]
         self._scales = [_scale(knob) for knob in space.knobs]
@@ -67,13 +68,13 @@ class DesignEncoder:
 
     def chip_codes(self, rows: Array) -> Array:
         """Which of the space's chips each row is of, from 0, shape (designs,)."""
-        return rows[:, 0].astype(int) if self._chips > 1 else np.zeros(len(rows), dtype=int)
+        return rows[:, 0].astype(int) if self.chips > 1 else np.zeros(len(rows), dtype=int)
 
     def spread_over_chips(self, rows: Array) -> Array:
         """The same rows with one of each chip in turn; unchanged in a space of one chip."""
-        if self._chips > 1:
+        if self.chips > 1:
             rows = rows.copy()
-            rows[:, 0] = np.arange(len(rows)) % self._chips
+            rows[:, 0] = np.arange(len(rows)) % self.chips
         return rows
 
     def find_active(self, rows: Array) -> Array:

@@ -30,6 +30,9 @@ RANDOM_SHARE = 0.15
 UNMODELLED_SHARE = 0.3
 """Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
 
+UNMODELLED_SHARE_OF_CHIPS = 0.15
+"""The same of a space of several chips, where a neighbour is often of another chip."""
+
 CANDIDATES_AHEAD = 32
 """The model is asked anew when it has learned one more result in so many: what it costs grows with the log of the asks."""
 
@@ -43,7 +46,8 @@ class LocalSearch:
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of the study.
-        start: the most asks of a Sobol sequence to begin with; two and two for each knob that can be active at once do.
+        start: the most asks of a Sobol sequence to begin with; two and two for each knob that can be active at once do. Of
+            several chips as many as a model needs do, and one of each chip: more would go to chips that are not worth it.
         possible: designs that are worth an ask.
     """
 
@@ -59,7 +63,10 @@ class LocalSearch:
         self._promise = HypervolumeAcquisition(self._places)
         self._directions = directions
         self._seed = seed
-        self._knobs, self._start_worker = knobs, min(start, 2 * self._active + 2)
+        enough = 2 * self._active + 2 if self._places.chips == 1 else max(self._active, self._places.chips)
+        self._knobs, self._start_worker = knobs, min(start, enough)
+        if self._places.chips > 1:
+            self._blind = min(self._blind, UNMODELLED_SHARE_OF_CHIPS)
         self._asked: set[bytes] = set()
         self._waiting: dict[int, Array] = {}
         self._rows: list[Array] = []
@@ -176,7 +183,7 @@ class LocalSearch:
         return self._possible_first(self._knobs, self._start_worker)
 
     def _possible_first(self, knobs: int, start: int) -> Array:
-        """The first possible designs of a Sobol sequence, as many of each chip; those of its beginning, where there are none."""
+        """The first possible designs of a Sobol sequence, as many of each chip; those of its beginning where none is."""
         size = 1 << (start - 1).bit_length()
         rows = self._places.spread_over_chips(self._places.rows_at(generate_sobol_points(knobs, 0, size, self._seed)))
         if self._possible is allow_all:
@@ -188,7 +195,7 @@ class LocalSearch:
         for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
             can = self._possible([self._places.decode_row(row) for row in self._places.clear_inactive(rows[chunk])])
             kept = np.append(kept, chunk[np.array(can, dtype=bool)])
-            if (np.bincount(chips[kept], minlength=chips.max() + 1) * (chips.max() + 1) >= start).all():
+            if (np.bincount(chips[kept], minlength=self._places.chips) * self._places.chips >= start).all():
                 break
         turns = np.array([np.count_nonzero(chips[kept[:place]] == chips[row]) for place, row in enumerate(kept)], dtype=int)
         kept = kept[np.argsort(turns, kind="stable")]

@@ -90,8 +90,8 @@ def make_sampler(
 class OptunaSampler:
     """A sampler of Optuna in memory, on places of numbers in their order and on categories for options.
 
-    Genetic samplers and Gaussian processes have a value for every knob, active or not, as genes and features do. With `by_active`
-    a trial has parameters of its active knobs alone, proposed from the first choice on: of a chip, then of its knobs.
+    Genetic samplers and Gaussian processes have a value for every knob, active or not, as genes and features do. With
+    `by_active` a trial has parameters of its active knobs alone, proposed from the first choice on: a chip, then its knobs.
 
     Args:
         space: what is searched.
@@ -246,7 +246,9 @@ class OptunaSampler:
             ready = [knob for knob in open_knobs if all(other in decided for other, *_ in (*knob.when, *knob.read))]
             decided.update(knob.address for knob in ready)
             ready = [knob for knob in ready if self._space.active(knob.address, values)]
-            proposed = self._propose(study, trial, {knob.address: space[knob.address] for knob in ready if knob.address in space})
+            proposed = self._propose(
+                study, trial, {knob.address: space[knob.address] for knob in ready if knob.address in space}
+            )
             params |= proposed
             for knob in ready:
                 if knob.address in space and knob.address not in proposed:  # before its sampler has learned anything
@@ -282,9 +284,9 @@ class OptunaSampler:
 class StandIns:
     """Objectives that Optuna is told of designs that have none since they break a limit.
 
-    Optuna wants a number of every completed trial, and learns from the constraint that it is infeasible. Its genetic samplers and
-    TPE order infeasible trials by how far they break constraints. Its Gaussian processes learn objectives from all trials: an
-    infinity is a cliff to them. So the stand-in is the median of the objectives told before, and 0 before there is one.
+    Optuna wants a number of every completed trial, and learns from the constraint that it is infeasible. Its genetic samplers
+    and TPE order infeasible trials by how far they break constraints. Its Gaussian processes learn objectives from all trials,
+    and an infinity is a cliff to them. So the stand-in is the median of the objectives told before, and 0 before there is one.
 
     Args:
         count: of objectives.
@@ -408,7 +410,7 @@ def write_optuna_journal(
     for column, about in columns.items():
         if about["unit"]:
             study.set_user_attr(f"unit of {column}", about["unit"])
-    distributions_of = {knob.address: _distribution_of_values(knob) for knob in space.knobs}
+    distributions_of = {knob.address: distribution_of_values(knob) for knob in space.knobs}
     trials = []
     metrics = [column for column in columns if columns[column]["definition"] != "knob" and column not in objectives]
     for row in frame.to_dict("records"):
@@ -438,15 +440,16 @@ def write_optuna_journal(
     study.add_trials(trials)
 
 
-def _distribution_of_values(knob: Knob) -> Any:
+def distribution_of_values(knob: Knob) -> Any:
     """The distribution that an export has of a knob: its values themselves, numbers as numbers.
 
-    Evenly spaced ones have a step. Others lie within a range, on a log scale where each is the same multiple of the last.
+    Whole ones that are evenly spaced have a step. Others lie within a range, on a log scale where each is the same multiple of
+    the last.
 
     >>> from dse.space.knobs import ChoiceKnob
-    >>> _distribution_of_values(ChoiceKnob("mapping.both.tp", (1, 2, 4, 8)))
+    >>> distribution_of_values(ChoiceKnob("mapping.both.tp", (1, 2, 4, 8)))
     IntDistribution(high=8, log=True, low=1, step=1)
-    >>> _distribution_of_values(ChoiceKnob("chip.cores", (100, 150, 200)))
+    >>> distribution_of_values(ChoiceKnob("chip.cores", (100, 150, 200)))
     IntDistribution(high=200, log=False, low=100, step=50)
     """
     from optuna import distributions
@@ -454,10 +457,9 @@ def _distribution_of_values(knob: Knob) -> Any:
     if isinstance(knob, IntervalKnob) or knob.words:
         return _distribution_of_places(knob)
     values = np.sort(np.asarray(knob.values, dtype=float))
-    whole = all(isinstance(value, int) for value in knob.values)
-    kind = distributions.IntDistribution if whole else distributions.FloatDistribution
-    low, high = (int(values[0]), int(values[-1])) if whole else (float(values[0]), float(values[-1]))
-    gaps = np.diff(values)
-    if len(gaps) and np.allclose(gaps, gaps[0], rtol=1e-12):
-        return kind(low, high, step=int(gaps[0]) if whole else (high - low) / len(gaps))
-    return kind(low, high, log=bool(low > 0 and np.allclose(np.diff(np.log(values)), np.log(high / low) / max(len(gaps), 1))))
+    low, high, gaps = float(values[0]), float(values[-1]), np.diff(values)
+    even = len(gaps) > 0 and np.allclose(gaps, gaps[0], rtol=1e-12)
+    log = low > 0 and np.allclose(np.diff(np.log(values)), np.log(high / low) / max(len(gaps), 1))
+    if all(isinstance(value, int) for value in knob.values):
+        return distributions.IntDistribution(int(low), int(high), log=bool(log and not even), step=int(gaps[0]) if even else 1)
+    return distributions.FloatDistribution(low, high, log=bool(log))  # a step of a float would be rounded
