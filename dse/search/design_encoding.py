@@ -19,6 +19,7 @@ class DesignEncoder:
 
     Attributes:
         groups: the knob that a feature is of, shape (features,).
+        chips: how many chips the space has.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -29,6 +30,12 @@ class DesignEncoder:
         self._codes = [
             {value: i for i, value in enumerate(knob.values)} if isinstance(knob, ChoiceKnob) else {} for knob in space.knobs
         ]
+        self._base_spaces = [
+            ([(self._index[address], self._codes[self._index[address]][value]) for address, value in selected.items()], member)
+            for selected, member in space.base_spaces
+        ]
+        self.chips = len(self._base_spaces)
+        self._conditional = any(knob.when or knob.read for knob in space.knobs)
         wide = [int(count) if words and count > 1 else 1 for count, words in zip(self._counts, self._words, strict=True)]
         self._scales = [_scale(knob) for knob in space.knobs]
         self.groups = np.repeat(np.arange(len(wide)), wide)
@@ -56,30 +63,57 @@ class DesignEncoder:
 
     def clear_inactive(self, rows: Array) -> Array:
         """The same rows with NaN where a knob is inactive."""
+        return np.where(self.find_active(rows), rows, np.nan)
 
-        def match_allowed_rows(knob: Knob, allowed: tuple[Any, ...]) -> Array:
-            i = self._index[knob.address]
-            return np.isin(rows[:, i], [self._codes[i][value] for value in allowed])
+    def chip_codes(self, rows: Array) -> Array:
+        """Which of the space's chips each row is of, from 0, shape (designs,)."""
+        return rows[:, 0].astype(int) if self.chips > 1 else np.zeros(len(rows), dtype=int)
 
-        active = active_rows(self._knobs, match_allowed_rows)
-        rows = rows.copy()
-        for address, is_active in active.items():
-            rows[~np.broadcast_to(is_active, len(rows)), self._index[address]] = np.nan
+    def spread_over_chips(self, rows: Array) -> Array:
+        """The same rows with one of each chip in turn; unchanged in a space of one chip."""
+        if self.chips > 1:
+            rows = rows.copy()
+            rows[:, 0] = np.arange(len(rows)) % self.chips
         return rows
+
+    def find_active(self, rows: Array) -> Array:
+        """Whether each knob is active in rows with a value for every knob, shape (designs, knobs).
+
+        The conditions are those of a row's own chip, as chips may differ in what they read.
+        """
+        if not self._conditional:
+            return np.ones(rows.shape, dtype=bool)
+        active = np.zeros(rows.shape, dtype=bool)
+        for selected, space in self._base_spaces:
+            own = np.ones(len(rows), dtype=bool)
+            for i, code in selected:
+                own &= rows[:, i] == code
+                active[own, i] = True
+            part = rows[own]
+
+            def match_allowed_rows(knob: Knob, allowed: tuple[Any, ...], part: Array = part) -> Array:
+                i = self._index[knob.address]
+                return np.isin(part[:, i], [self._codes[i][value] for value in allowed])
+
+            if len(part):
+                for address, is_active in active_rows(space.knobs, match_allowed_rows).items():
+                    active[own, self._index[address]] = is_active
+        return active
 
     def mutated_rows(self, rows: Array, share: Array, rng: np.random.Generator) -> Array:
         """Rows with one or more knobs at another value: any other option, or a number some steps away.
 
         Args:
-            rows: every knob active, shape (designs, knobs).
+            rows: a value for every knob, shape (designs, knobs); only active knobs move.
             share: of the knobs that move beside the first, shape (designs,). A step beyond a knob's values is turned
                 round, and cut off where it is beyond them there too, so that a few rows stay as they are.
             rng: of this ask.
         """
         shape = rows.shape
+        movable = self.find_active(rows) & (self._counts != 1)
         move = rng.random(shape) < share[:, None]
-        movable = np.flatnonzero(self._counts != 1)
-        move[np.arange(len(rows)), rng.choice(movable, len(rows))] = True
+        first = rng.integers(0, np.maximum(movable.sum(axis=1), 1))
+        move |= movable.cumsum(axis=1) == first[:, None] + 1
         by = rng.geometric(0.5, shape) * rng.choice((-1, 1), shape)
         top = self._counts - 1
         other_rows = rows + by
@@ -90,7 +124,7 @@ class DesignEncoder:
         if not self._counts.all():
             near = np.clip(rows + rng.normal(size=shape) * 10 ** rng.uniform(-3, -0.5, shape), 0, 1)
             other_rows = np.where(self._counts == 0, near, other_rows)
-        return np.where(move & (self._counts != 1), other_rows, rows)
+        return np.where(move & movable, other_rows, rows)
 
     def differential_rows(self, rows: Array, two: Array, three: Array, rng: np.random.Generator) -> Array:
         """Rows moved by the difference of two other rows, or by half of it; options stay.

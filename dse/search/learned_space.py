@@ -26,6 +26,11 @@ class LearnedSpace:
     knobs: tuple[Knob, ...]
     unexplained: frozenset[str] = frozenset()
 
+    @property
+    def base_spaces(self) -> tuple[tuple[dict[str, Any], "LearnedSpace"], ...]:
+        """The space itself, in which nothing is chosen beforehand."""
+        return (({}, self),)
+
     def contradicts(self, values: Mapping[str, Any]) -> bool:
         """Whether the knobs of a design are others than its values let expect, but for those that are unexplained."""
         active = {knob.address for knob in self.knobs if all(values.get(other) in allowed for other, allowed in knob.when)}

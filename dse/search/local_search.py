@@ -14,7 +14,16 @@ import numpy as np
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
 from dse.search.design_encoding import DesignEncoder
 from dse.search.pareto import convert_to_minimisation
-from dse.search.samplers import Ask, Feedback, PossibleFilter, SearchSpace, Values, allow_all, generate_sobol_points
+from dse.search.samplers import (
+    Ask,
+    Feedback,
+    PossibleFilter,
+    SearchSpace,
+    Values,
+    allow_all,
+    count_active_knobs,
+    generate_sobol_points,
+)
 from dse.space.array_math import Array
 
 MAX_STEPS = 32
@@ -29,6 +38,9 @@ RANDOM_SHARE = 0.15
 UNMODELLED_SHARE = 0.3
 """Share of plans that take any neighbour: what a model is wrong of it would not ask for."""
 
+UNMODELLED_SHARE_OF_CHIPS = 0.15
+"""The same of a space of several chips, where a neighbour is often of another chip."""
+
 CANDIDATES_AHEAD = 32
 """The model is asked anew when it has learned one more result in so many: what it costs grows with the log of the asks."""
 
@@ -42,7 +54,8 @@ class LocalSearch:
         space: what is searched.
         directions: "max" or "min" for each objective.
         seed: of the study.
-        start: the most asks of a Sobol sequence to begin with; two a knob and two more do.
+        start: the most asks of a Sobol sequence to begin with; two and two for each knob that can be active at once do. Of
+            several chips as many as a model needs do, and one of each chip: more would go to chips that are not worth it.
         possible: designs that are worth an ask.
     """
 
@@ -52,13 +65,16 @@ class LocalSearch:
     def __init__(
         self, space: SearchSpace, directions: Sequence[str], seed: int, start: int, possible: PossibleFilter = allow_all
     ) -> None:
-        knobs = len(space.knobs)
+        knobs, self._active = len(space.knobs), count_active_knobs(space)
         self._possible = possible
         self._places = DesignEncoder(space)
         self._promise = HypervolumeAcquisition(self._places)
         self._directions = directions
         self._seed = seed
-        self._knobs, self._start_worker = knobs, min(start, 2 * knobs + 2)
+        enough = 2 * self._active + 2 if self._places.chips == 1 else max(self._active, self._places.chips)
+        self._knobs, self._start_worker = knobs, min(start, enough)
+        if self._places.chips > 1:
+            self._blind = min(self._blind, UNMODELLED_SHARE_OF_CHIPS)
         self._asked: set[bytes] = set()
         self._waiting: dict[int, Array] = {}
         self._rows: list[Array] = []
@@ -136,8 +152,8 @@ class LocalSearch:
         return self._promise.choose_best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
 
     def _has_few_results(self) -> bool:
-        """Whether there are too few results for a model of them: as many as knobs, or fewer."""
-        return len(self._rows) <= self._knobs
+        """Whether there are too few results for a model of them: as many as active knobs, or fewer."""
+        return len(self._rows) <= self._active
 
     def _predict_below(self, known: Array, at: Array) -> LowFidelityPredictions | None:
         """What a lower fidelity says of rows that are known, and of those that are looked at; None where there is none."""
@@ -156,7 +172,7 @@ class LocalSearch:
                 rows = np.where(
                     rng.random((NEIGHBOURS, 1)) < RANDOM_SHARE,
                     rows,
-                    self._breed_rows(rows, (0.5 + attempt / 2) / self._knobs, rng),
+                    self._breed_rows(rows, 0.5 + attempt / 2, rng),
                 )
             rows = self._places.clear_inactive(rows)
             names = [row.tobytes() for row in rows]
@@ -175,24 +191,28 @@ class LocalSearch:
         return self._possible_first(self._knobs, self._start_worker)
 
     def _possible_first(self, knobs: int, start: int) -> Array:
-        """The first possible designs of a Sobol sequence; those of its beginning, where there are none."""
+        """The first possible designs of a Sobol sequence, as many of each chip; those of its beginning where none is."""
         size = 1 << (start - 1).bit_length()
-        rows = self._places.rows_at(generate_sobol_points(knobs, 0, size, self._seed))
+        rows = self._places.spread_over_chips(self._places.rows_at(generate_sobol_points(knobs, 0, size, self._seed)))
         if self._possible is allow_all:
             return rows[:start]
         rows = self._places.rows_at(generate_sobol_points(knobs, 0, size * MAX_STEPS, self._seed))
+        rows = self._places.spread_over_chips(rows)
+        chips = self._places.chip_codes(rows)
         kept = np.zeros(0, dtype=int)
         for chunk in np.split(np.arange(len(rows)), range(size, len(rows), size)):
             can = self._possible([self._places.decode_row(row) for row in self._places.clear_inactive(rows[chunk])])
             kept = np.append(kept, chunk[np.array(can, dtype=bool)])
-            if len(kept) >= start:
+            if (np.bincount(chips[kept], minlength=self._places.chips) * self._places.chips >= start).all():
                 break
+        turns = np.array([np.count_nonzero(chips[kept[:place]] == chips[row]) for place, row in enumerate(kept)], dtype=int)
+        kept = kept[np.argsort(turns, kind="stable")]
         return np.asarray(rows[kept[:start]] if len(kept) else rows[:start])
 
-    def _breed_rows(self, rows: Array, share: float, rng: np.random.Generator) -> Array:
+    def _breed_rows(self, rows: Array, moves: float, rng: np.random.Generator) -> Array:
         """Members moved in a knob, or in several together, crosses of two, and members continued along a line: each a quarter.
 
-        Half of those that are no single moves are moved in a knob beside.
+        Half of those that are no single moves are moved in a knob beside. `moves` is how many knobs more move, where more do.
         """
         count = len(rows)
         members = self._parent_rows()
@@ -207,6 +227,7 @@ class LocalSearch:
             kind == 1, crossed, np.where(kind == 2, self._places.differential_rows(parents, two, three, rng), parents)
         )
         bred = np.where(kind == 3, self._places.shifted_rows(parents, rng), bred)
-        shares = np.minimum(share * rng.choice((0, 1, 3), count), 0.9)
+        shares = moves / self._places.find_active(bred).sum(axis=1)
+        shares = np.minimum(shares * rng.choice((0, 1, 3), count), 0.9)
         still = (kind > 0) & (rng.random((count, 1)) < 0.5)
         return np.where(still, bred, self._places.mutated_rows(bred, shares, rng))

@@ -78,7 +78,7 @@ class MultiFidelitySearch(LocalSearch):
         self._held: list[int] = []
         super().__init__(space, directions, seed, start, possible)
         self._promise = HypervolumeAcquisition(self._places, ROUNDS, (BEYOND, BEYOND))
-        self._order = self._possible_first(self._knobs, self._start_worker)  # with the pool that all asks look at
+        self._order = self._possible_first(self._knobs, min(start, 2 * self._knobs + 2))  # with the pool that all asks look at
         self._start_worker = 0
 
     def _plan_rows(self, number: int) -> Array:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 from optuna import TrialPruned
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -26,6 +27,28 @@ def make_distribution(knob: Knob) -> BaseDistribution:
     return CategoricalDistribution(knob.values) if knob.words else IntDistribution(0, len(knob.values) - 1)
 
 
+def distribution_of_values(knob: Knob) -> BaseDistribution:
+    """The distribution that an export has of a knob: its values themselves, numbers as numbers.
+
+    Whole ones that are evenly spaced have a step. Others lie within a range, on a log scale where each is the same multiple of
+    the last.
+
+    >>> distribution_of_values(ChoiceKnob("mapping.both.tp", (1, 2, 4, 8)))
+    IntDistribution(high=8, log=True, low=1, step=1)
+    >>> distribution_of_values(ChoiceKnob("chip.cores", (100, 150, 200)))
+    IntDistribution(high=200, log=False, low=100, step=50)
+    """
+    if isinstance(knob, IntervalKnob) or knob.words:
+        return make_distribution(knob)
+    values = np.sort(np.asarray(knob.values, dtype=float))
+    low, high, gaps = float(values[0]), float(values[-1]), np.diff(values)
+    even = len(gaps) > 0 and np.allclose(gaps, gaps[0], rtol=1e-12)
+    log = low > 0 and np.allclose(np.diff(np.log(values)), np.log(high / low) / max(len(gaps), 1))
+    if all(isinstance(value, int) for value in knob.values):
+        return IntDistribution(int(low), int(high), log=bool(log and not even), step=int(gaps[0]) if even else 1)
+    return FloatDistribution(low, high, log=bool(log))  # a step of a float would be rounded
+
+
 def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
     """Values of knobs from parameters of `make_distribution`, of those that there are."""
     known = [knob for knob in knobs if knob.address in params]
@@ -35,10 +58,16 @@ def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
     }
 
 
-def suggest_values(space: AnySpace, trial: Any) -> Values:
-    """Values of the active knobs of a space, each suggested by a trial of Optuna's once those that it depends on are known."""
+def suggest_values(space: AnySpace, trial: Any, order: Sequence[Knob] | None = None) -> Values:
+    """Values of the active knobs of a space, each suggested by a trial of Optuna's once those that it depends on are known.
+
+    Args:
+        space: of the knobs.
+        trial: of Optuna's.
+        order: knobs after those that they depend on; found where it is not given.
+    """
     values: Values = {}
-    for knob in order_by_dependency(space.knobs):
+    for knob in order_by_dependency(space.knobs) if order is None else order:
         if not space.active(knob.address, values):
             continue
         if isinstance(knob, IntervalKnob):

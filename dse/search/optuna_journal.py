@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from dse.search.optuna_distributions import distribution_of_values
 from dse.search.samplers import Values
-from dse.space.knobs import IntervalKnob, Knob
 from dse.space.multi_chip_space import AnySpace
 
 
@@ -49,7 +49,7 @@ def write_optuna_journal(
     for column, unit in units.items():
         if unit:
             study.set_user_attr(f"unit of {column}", unit)
-    distributions = {knob.address: _shown_distribution(knob) for knob in space.knobs}
+    distributions = {knob.address: distribution_of_values(knob) for knob in space.knobs}
     study.add_trials([_trial_of_row(row, objectives, distributions, attributes) for row in frame.to_dict("records")])
     JournalFileBackend(str(path)).append_logs(backend.logs)
 
@@ -67,19 +67,6 @@ class _JournalBuffer(BaseJournalBackend):
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
         """Entries from a number on."""
         return self.logs[log_number_from:]
-
-
-def _shown_distribution(knob: Knob) -> BaseDistribution:
-    """Distribution that shows a knob as it is: numbers on an axis, whole ones with their step, options as categories."""
-    if isinstance(knob, IntervalKnob):
-        return FloatDistribution(knob.low, knob.high, log=knob.log)
-    if knob.words:
-        return CategoricalDistribution(knob.values)
-    low, high = min(knob.values), max(knob.values)
-    if not all(isinstance(value, int) for value in knob.values):
-        return FloatDistribution(low, high)
-    gaps = {later - earlier for earlier, later in zip(sorted(knob.values), sorted(knob.values)[1:], strict=False)}
-    return IntDistribution(low, high, step=gaps.pop() if len(gaps) == 1 else 1)
 
 
 def _trial_of_row(

@@ -90,11 +90,14 @@ def make_sampler(
             import torch  # noqa: F401
         except ImportError:
             raise DesignError("search.sampler: gp needs PyTorch; pip install 'mesh-dse[gp]', or choose tpe") from None
-    return OptunaSampler(space, directions, seed, learning[name], possible, tries=PROPOSALS[name])
+    return OptunaSampler(space, directions, seed, learning[name], possible, tries=PROPOSALS[name], by_active=name == "tpe")
 
 
 class OptunaSampler:
-    """A sampler of Optuna in memory, on whole numbers for ordered choices and categories for options.
+    """A sampler of Optuna in memory, on places of numbers in their order and on categories for options.
+
+    Genetic samplers and Gaussian processes have a value for every knob, active or not, as genes and features do. With
+    `by_active` a trial has parameters of its active knobs alone, proposed from the first choice on: a chip, then its knobs.
 
     Args:
         space: what is searched.
@@ -103,6 +106,7 @@ class OptunaSampler:
         make: the sampler from Optuna's module of samplers.
         possible: designs that are worth an ask.
         tries: how many proposals it makes for one that is, before the last is moved.
+        by_active: whether a trial has active knobs alone.
     """
 
     designs = None
@@ -116,6 +120,7 @@ class OptunaSampler:
         possible: PossibleFilter = allow_all,
         *,
         tries: int = 1,
+        by_active: bool = False,
     ) -> None:
         import optuna
 
@@ -123,7 +128,11 @@ class OptunaSampler:
         self._optuna = optuna
         self._space = space
         self._seed = seed
-        self._distributions = distributions = {knob.address: self._knob_distribution(knob) for knob in space.knobs}
+        from dse.search.optuna_distributions import make_distribution
+
+        self._distributions = distributions = {knob.address: make_distribution(knob) for knob in space.knobs}
+        self._by_active = by_active and any(knob.when or knob.read for knob in space.knobs)
+        self._order = order_by_dependency(space.knobs)
         relative = {address: distribution for address, distribution in distributions.items() if not distribution.single()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -133,9 +142,9 @@ class OptunaSampler:
         self._generations = GenerationCache(self._sampler) if hasattr(self._sampler, "get_trial_generation") else None
         self._possible, self._tries = possible, tries
         self._propose = self._sampler.sample_relative
-        if possible is not allow_all:
+        if possible is not allow_all or self._by_active:
             self._sampler.sample_relative = self._propose_params
-        self._worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
+        self._stand_ins = StandIns(len(directions))
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -150,10 +159,21 @@ class OptunaSampler:
         """Next design from the population so far."""
         self._reseed_sampler(number)
         if forced is not None:
-            self._study.enqueue_trial({knob.address: self._param_of_value(knob, forced) for knob in self._space.knobs})
-        trial = self._study.ask(self._distributions)
+            active = self._space.canonical(forced) if self._by_active else self._distributions
+            self._study.enqueue_trial(
+                {knob.address: _place_of_value(knob, forced) for knob in self._space.knobs if knob.address in active}
+            )
+        if self._by_active:
+            from dse.search.optuna_distributions import suggest_values
+
+            trial = self._study.ask()
+            suggest_values(self._space, trial, self._order)
+        else:
+            trial = self._study.ask(self._distributions)
         params = trial.params  # a deep copy each time it is looked at
-        values = {knob.address: self._value_of_param(knob, params[knob.address]) for knob in self._space.knobs}
+        values = {
+            knob.address: _value_at_place(knob, params[knob.address]) for knob in self._space.knobs if knob.address in params
+        }
         marks = {
             "params": params,
             "trial": {
@@ -165,7 +185,7 @@ class OptunaSampler:
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Complete a trial with its objectives and constraints."""
-        objectives = self._objectives_of(feedback)
+        objectives = self._stand_ins.fill(feedback)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
@@ -178,15 +198,17 @@ class OptunaSampler:
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
-        objectives = self._objectives_of(feedback) if feedback else None
+        objectives = self._stand_ins.fill(feedback) if feedback else None
         state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
+        asked = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
+        params = asked if self._by_active else {**ask.marks["params"], **asked}
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
                 values=objectives,
-                params=ask.marks["params"],
-                distributions=self._distributions,
+                params=params,
+                distributions={address: self._distributions[address] for address in params},
                 system_attrs={**ask.marks["trial"], **constraints},
             )
         )
@@ -201,36 +223,52 @@ class OptunaSampler:
         if self._generations is not None:
             self._generations.complete(ask.marks["trial"])
 
-    def _objectives_of(self, feedback: Feedback) -> Sequence[float] | None:
-        """Of a design that was not evaluated, as bad as can be; None of one that failed."""
-        return self._worst if feedback.objectives is None and feedback.constraints else feedback.objectives
-
     def _propose_params(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
         """Parameters of a possible design: as the sampler proposes them, or with as many of them moved as it takes."""
         rng = np.random.Generator(np.random.PCG64([self._seed, trial.number]))
         knobs = [knob for knob in self._space.knobs if knob.address in space]
+        propose = self._propose_active if self._by_active else self._propose
 
         def draw_param(knob: Knob) -> Any:
-            return self._param_of_value(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
+            return _place_of_value(knob, {knob.address: value_at_unit(knob, float(rng.random()))})
 
         params: dict[str, Any] = {}
         for attempt in range(MAX_TRIES):
             if attempt < self._tries or not params:
-                params = dict(self._propose(study, trial, space))
+                params = dict(propose(study, trial, space))
                 moved = [knob for knob in knobs if knob.address not in params]  # those that it leaves to chance, at first all
             else:
                 share = max(1 / len(knobs), attempt / MAX_TRIES)
-                moved = [knob for knob in knobs if rng.random() < share]
+                moved = [knob for knob in knobs if knob.address not in params or rng.random() < share]
             other_params = params | {knob.address: draw_param(knob) for knob in moved}
-            if all(self._possible([self._values_at(other_params)])):
+            values = self._values_at(other_params)
+            if all(self._possible([values])):
                 break
-        return other_params
+        return {address: param for address, param in other_params.items() if address in values or not self._by_active}
+
+    def _propose_active(self, study: Any, trial: Any, space: dict[str, Any]) -> dict[str, Any]:
+        """Parameters of the knobs of one design: those together on whose values no other of them depends, then the next."""
+        params: dict[str, Any] = {}
+        values: Values = {}
+        decided = set[str]()
+        while len(decided) < len(self._order):
+            open_knobs = [knob for knob in self._order if knob.address not in decided]
+            ready = [knob for knob in open_knobs if all(other in decided for other, *_ in (*knob.when, *knob.read))]
+            decided.update(knob.address for knob in ready)
+            ready = [knob for knob in ready if self._space.active(knob.address, values)]
+            proposed = self._propose(
+                study, trial, {knob.address: space[knob.address] for knob in ready if knob.address in space}
+            )
+            params |= proposed
+            for knob in ready:
+                if knob.address in space and knob.address not in proposed:  # before its sampler has learned anything
+                    return params
+                values[knob.address] = _value_at_place(knob, params.get(knob.address, _place_of_value(knob, {})))
+        return params
 
     def _values_at(self, params: Mapping[str, Any]) -> Values:
-        given = {knob.address: params.get(knob.address, self._param_of_value(knob, {})) for knob in self._space.knobs}
-        return self._space.canonical(
-            {knob.address: self._value_of_param(knob, given[knob.address]) for knob in self._space.knobs}
-        )
+        given = {knob.address: params.get(knob.address, _place_of_value(knob, {})) for knob in self._space.knobs}
+        return self._space.canonical({knob.address: _value_at_place(knob, given[knob.address]) for knob in self._space.knobs})
 
     def _reseed_sampler(self, number: int) -> None:
         seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
@@ -252,28 +290,49 @@ class OptunaSampler:
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
-    def _knob_distribution(self, knob: Knob) -> Any:
-        distributions = self._optuna.distributions
-        if isinstance(knob, IntervalKnob):
-            return distributions.FloatDistribution(knob.low, knob.high, log=knob.log)
-        if knob.words:
-            return distributions.CategoricalDistribution(knob.values)
-        return distributions.IntDistribution(0, len(knob.values) - 1)
 
-    def _value_of_param(self, knob: Knob, param: Any) -> Any:
-        return param if isinstance(knob, IntervalKnob) or knob.words else knob.values[param]
+class StandIns:
+    """Objectives that Optuna is told of designs that have none since they break a limit.
 
-    def _param_of_value(self, knob: Knob, values: Values) -> Any:
-        if knob.address not in values:
-            return knob.low if isinstance(knob, IntervalKnob) else knob.values[0] if knob.words else 0
-        value = values[knob.address]
-        return value if isinstance(knob, IntervalKnob) or knob.words else knob.values.index(value)
+    Optuna wants a number of every completed trial, and learns from the constraint that it is infeasible. Its genetic samplers
+    and TPE order infeasible trials by how far they break constraints. Its Gaussian processes learn objectives from all trials,
+    and an infinity is a cliff to them. So the stand-in is the median of the objectives told before, and 0 before there is one.
+
+    Args:
+        count: of objectives.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._known: list[tuple[float, ...]] = []
+
+    def fill(self, feedback: Feedback) -> Sequence[float] | None:
+        """Objectives of a design, with stand-ins where it broke a limit; None of an evaluation that failed."""
+        if feedback.objectives is not None and all(value == value for value in feedback.objectives):
+            self._known.append(feedback.objectives)
+            return feedback.objectives
+        if not feedback.constraints:
+            return feedback.objectives
+        middle = np.median(self._known, axis=0).tolist() if self._known else [0.0] * self._count
+        given = feedback.objectives or (float("nan"),) * self._count
+        return [value if value == value else stand_in for value, stand_in in zip(given, middle, strict=True)]
+
+
+def _value_at_place(knob: Knob, place: Any) -> Any:
+    return place if isinstance(knob, IntervalKnob) or knob.words else sorted(knob.values)[place]
+
+
+def _place_of_value(knob: Knob, values: Values) -> Any:
+    if knob.address not in values:
+        return knob.low if isinstance(knob, IntervalKnob) else knob.values[0] if knob.words else 0
+    value = values[knob.address]
+    return value if isinstance(knob, IntervalKnob) or knob.words else sorted(knob.values).index(value)
 
 
 def run_plain_optuna(
     name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Feedback]
 ) -> None:
-    """Search with plain Optuna as in its tutorial: defaults, one trial at a time, repeats included.
+    """Search with plain Optuna as in its tutorial: defaults, one trial at a time, define by run, repeats included.
 
     Args:
         name: nsga2, tpe or gp.
@@ -281,8 +340,8 @@ def run_plain_optuna(
         directions: "max" or "min" for each objective.
         seed: of its sampler.
         trials: how many.
-        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, what is not a number is told
-            as bad as can be: a trial without values fails, and of failed ones no sampler of Optuna's learns.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, `StandIns` fills what is not a
+            number: a trial without values fails, and of failed ones no sampler of Optuna's learns.
     """
     import optuna
 
@@ -292,26 +351,16 @@ def run_plain_optuna(
         sampler=samplers[name](seed=seed),
         directions=["maximize" if direction == "max" else "minimize" for direction in directions],
     )
+    from dse.search.optuna_distributions import suggest_values
 
-    worst = [float("inf") if direction == "min" else float("-inf") for direction in directions]
+    order, stand_ins = order_by_dependency(space.knobs), StandIns(len(directions))
 
-    def evaluate_trial(trial: Any) -> tuple[float, ...]:
-        values: Values = {}
-        for knob in order_by_dependency(space.knobs):
-            if not space.active(knob.address, values):
-                continue
-            if isinstance(knob, IntervalKnob):
-                values[knob.address] = trial.suggest_float(knob.address, knob.low, knob.high, log=knob.log)
-            elif knob.words:
-                values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
-            else:
-                values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
-        evaluation = evaluate(space.canonical(values))
+    def evaluate_trial(trial: Any) -> Sequence[float]:
+        evaluation = evaluate(suggest_values(space, trial, order))
         for constraint, excess in evaluation.constraints.items():
             trial.set_constraint(constraint, excess)
-        assert evaluation.objectives is not None
-        if not any(excess > 0 for excess in evaluation.constraints.values()):
-            return evaluation.objectives
-        return tuple(bad if value != value else value for value, bad in zip(evaluation.objectives, worst, strict=True))
+        objectives = stand_ins.fill(evaluation)
+        assert objectives is not None
+        return objectives
 
     study.optimize(evaluate_trial, n_trials=trials)

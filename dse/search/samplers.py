@@ -4,7 +4,7 @@ Ask number k is made when exactly the results of asks 0 to k - window have been 
 So a search is a function of its seed and window: not of timing, of the number of workers, or of where it was interrupted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
-from dse.space.knobs import ChoiceKnob, Knob
+from dse.space.knobs import ChoiceKnob, Knob, active_rows
 from dse.space.multi_chip_space import AnySpace
 
 Values = dict[str, Any]
@@ -27,6 +27,10 @@ class SearchSpace(Protocol):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """Knobs with their values, and the values of other knobs under which each is active."""
+
+    @property
+    def base_spaces(self) -> Iterable[tuple[Mapping[str, Any], "SearchSpace"]]:
+        """Spaces of one chip each, with the choices that are made in it; the space itself where there is one."""
 
 
 MAX_TRIES = 400
@@ -98,6 +102,10 @@ MODELLED = 5_000
 """Budget up to which asks of `local`, 2 to 25 ms each by knobs and objectives, repay what they cost."""
 
 
+COUNTED = 1_024
+"""Designs in which active knobs are counted."""
+
+
 def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[str, str]:
     """Sampler for a space and a budget, and the reason; `studies/search_quality` has measurements.
 
@@ -106,7 +114,7 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
         objectives: how many.
         budget: asks.
     """
-    grid, knobs = space.combinations, len(space.knobs)
+    grid, knobs = space.combinations, count_active_knobs(space)
     if grid is not None and grid <= budget:
         return "exhaustive", f"all {grid:,} combinations fit in the budget of {budget:,}"
     if budget < FEW_A_KNOB * knobs:
@@ -119,6 +127,27 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
         points = f"; reference points keep a front of {objectives} objectives spread"
         return ("nsga3", why + points) if objectives >= MANY else ("nsga2", why)
     return "local", f"{knobs} knobs and a budget of {budget:,}: a model chooses among the neighbours of the front"
+
+
+def count_active_knobs(space: SearchSpace) -> int:
+    """Most knobs that are active at once, the choice of the chip included; of `COUNTED` designs spread over each chip's space.
+
+    A study of several chips has the knobs of them all, and a design has those of its own chip.
+    """
+    most = 0
+    for selected, part in space.base_spaces:
+        places = np.zeros((COUNTED, 0))
+        if part.knobs and any(knob.when or knob.read for knob in part.knobs):
+            places = generate_sobol_points(len(part.knobs), 0, COUNTED, 0)
+        columns = {knob.address: column for knob, column in zip(part.knobs, places.T, strict=False)}
+
+        def match_rows(knob: Knob, allowed: tuple[Any, ...], columns: Mapping[str, Array] = columns) -> Array:
+            assert isinstance(knob, ChoiceKnob)
+            return np.isin(np.floor(columns[knob.address] * len(knob.values)), [knob.values.index(value) for value in allowed])
+
+        counts = sum(np.broadcast_to(rows, COUNTED).astype(int) for rows in active_rows(part.knobs, match_rows).values())
+        most = max(most, len(selected) + int(np.max(counts)))
+    return most
 
 
 class RandomSampler:

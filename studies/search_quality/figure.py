@@ -20,12 +20,12 @@ WIDE, HIGH, LEFT, TOP = 300, 230, 46, 34
 
 
 def draw_figure(path: Path) -> str:
-    """SVG of the means over seeds, dashed for plain Optuna, with the target line."""
+    """SVG of ``curves.csv``, means over seeds, dashed for plain Optuna, with the target line."""
     frame = pd.read_csv(path)
     names = list(frame["space"].unique())
     parts = []
     for place, name in enumerate(names):
-        rows = frame[(frame["space"] == name) & (frame["sampler"] != "closed front")]
+        rows = frame[frame["space"] == name]
         most, x0 = rows["evaluations"].max(), LEFT + place * (WIDE + 40)
 
         def at(count: float, share: float, most: float = most, x0: float = x0) -> str:
@@ -42,8 +42,8 @@ def draw_figure(path: Path) -> str:
             x = x0 + WIDE * count / most
             parts.append(f'<text x="{x}" y="{TOP + HIGH + 16}" text-anchor="middle">{count:,}</text>')
         for sampler, colour in COLOURS.items():
-            mean = rows[rows["sampler"] == sampler].groupby("evaluations")["share"].mean()
-            points = " ".join(at(count, share) for count, share in mean.items())
+            own = rows[rows["sampler"] == sampler]
+            points = " ".join(at(count, share) for count, share in zip(own["evaluations"], own["share"], strict=True))
             dash = ' stroke-dasharray="6 4"' if sampler.startswith("optuna") else ""
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
     for place, (sampler, colour) in enumerate(COLOURS.items()):

@@ -1,5 +1,6 @@
-"""Findings on samplers: evaluations to 99 % of the exact hypervolume, from ``shares.csv``."""
+"""Findings on samplers: evaluations to 99 % of the exact hypervolume, and the front's designs found, from ``shares.csv``."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,32 +10,62 @@ from dse.studies.write import table
 
 TARGET = 0.99
 
+FEW = 10
+"""Designs of a front up to which its hypervolume says little: one design may hold most of it, or a search none."""
+
 
 def finding() -> str:
-    """One row per sampler, and the share held by the front of the screen's fidelity alone."""
-    frame = pd.read_csv(Path(__file__).with_name("shares.csv"))
+    """One row per sampler, and the share held by the front of the screen's fidelity alone; hypervolume, then designs."""
+    return summarise(pd.read_csv(Path(__file__).with_name("shares.csv")))
+
+
+def summarise(frame: pd.DataFrame) -> str:
+    """The two tables of a frame with the columns of ``shares.csv``."""
     names = list(frame["space"].unique())
     searches, closed = frame[frame["sampler"] != "closed front"], frame[frame["sampler"] == "closed front"].set_index("space")
-    head = ["sampler"]
-    for name in names:
-        search = searches[searches["space"] == name]
-        head.append(f"{name}: {search['evaluations'].max():,} of {search['designs'].max():,}")
-    rows = [
-        [sampler, *(_cell(searches[searches["space"] == name], sampler) for name in names)]
-        for sampler in searches["sampler"].unique()
+    samplers = list(searches["sampler"].unique())
+
+    def rows(cell: Callable[[pd.DataFrame], str]) -> list[list[str]]:
+        return [
+            [sampler, *(cell(searches[(searches["space"] == name) & (searches["sampler"] == sampler)]) for name in names)]
+            for sampler in samplers
+        ]
+
+    screen = ["front of the screen by itself"]
+    screen += [
+        f"{closed['share'][name]:.1%} ({closed['budget'][name]} designs)" if name in closed.index else "" for name in names
     ]
-    seeds = ["front of the screen by itself"]
-    seeds += [f"{closed['share'][name]:.1%} ({closed['evaluations'][name]} designs)" for name in names]
-    return table(head, [*rows, seeds])
+    heads = [_head(frame[frame["space"] == name]) for name in names]
+    fronts = ["designs of the exact front", *(_front(frame[frame["space"] == name]) for name in names)]
+    near = rows(lambda own: "" if own["near"].isna().all() else f"{own['near'].mean():.0%}")
+    return "\n".join(
+        (
+            table(["sampler", *heads], [*rows(_rate), screen]),
+            "",
+            "Share of the exact front's designs that a search has to 1 % in each objective, at the end of the budget:",
+            "",
+            table(["sampler", *names], [fronts, *near]),
+        )
+    )
 
 
-def _cell(frame: pd.DataFrame, sampler: str) -> str:
+def _front(own: pd.DataFrame) -> str:
+    """How many designs are on the exact front of a grid."""
+    return f"{own['front'].max():,.0f}" if own["front"].notna().any() else ""
+
+
+def _head(own: pd.DataFrame) -> str:
+    """Grid, budget and designs, and a warning where the front has few."""
+    searches, front = own[own["sampler"] != "closed front"], own["front"].max()
+    few = f"; a front of {front:.0f}, of which hypervolume says little" if front <= FEW else ""
+    return f"{own['space'].iloc[0]}: {searches['budget'].max():,} of {searches['designs'].max():,}{few}"
+
+
+def _rate(own: pd.DataFrame) -> str:
     """How many seeds have the target within the budget, the median evaluations to it, and the mean share at the end."""
-    rows = frame[frame["sampler"] == sampler]
-    if not len(rows):
+    if not len(own):
         return ""
-    evaluations = rows[rows["share"] >= TARGET].groupby("seed")["evaluations"].min()
-    seeds, end = rows["seed"].nunique(), rows[rows["evaluations"] == rows["evaluations"].max()]["share"]
-    counts = np.sort([*evaluations, *[np.inf] * (seeds - len(evaluations))])
-    middle = float(counts[(seeds - 1) // 2])
-    return f"{len(evaluations)} of {seeds}; {f'{middle:,.0f}' if np.isfinite(middle) else '-'}; {end.mean():.1%}"
+    counts = np.sort(own["found"].fillna(np.inf))
+    middle = float(counts[(len(own) - 1) // 2])
+    rate = f"{np.isfinite(counts).sum()} of {len(own)}"
+    return f"{rate}; {f'{middle:,.0f}' if np.isfinite(middle) else '-'}; {own['share'].mean():.1%}"

@@ -1,5 +1,6 @@
 """Whole grids evaluated once, and searches replayed on them by the product's own samplers."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -107,7 +108,6 @@ SPACES = {
         "space=empty",
         "workload.requests=200",
         "workload.rate_scale=40",
-        "~mapping.prefill.pp",
         "screen.fidelity=steady_state",
         "~constraints.slo_attainment",
         "+space.chip.hbm.bandwidth='tag(TB/s, choice(2.4,3.6,4.8))'",
@@ -118,6 +118,22 @@ SPACES = {
         "+space.mapping.serving.max_batch_size='choice(16,32,64,128)'",
         "+space.mapping.serving.instances='choice(1,2,4)'",
         "~objectives.energy_per_token",
+    ),
+    "mixed": (
+        "six_chips",
+        "search.window=4",
+        "space.mapping.prefill.rows='range(300,751,90)'",
+        "space.mapping.decode.rows='range(240,751,60)'",
+        "space.mapping.both.attention.rows='choice(0,8,32)'",
+        "space.mapping.both.attention.cols='choice(0,8,32)'",
+        "+space.mapping.both.attention.dataflow='choice(flat_hw,flat_async,flash2,flash3)'",
+        "+space.mapping.both.prefetch='choice(none,whole,partial)'",
+        "+space.mapping.both.prefetch_share='choice(0.25,0.5,1.0)'",
+        "+space.chip.cores='choice(32,108,216,435)'",
+        "+space.chip.l2.size='tag(MB, choice(32,64,128,256))'",
+        "+space.chip.hbm.channel_bandwidth='tag(GB/s, choice(60,120,240))'",
+        "+space.chip.tile.matrix.rows='choice(32,64,128)'",
+        "+objectives.ttft=min",
     ),
 }
 """Shipped studies and what is changed in them, by the name that the finding gives the space."""
@@ -176,10 +192,33 @@ class Grid:
         low, high, whole = self._exact
         return hypervolume(self.objectives[rows[self.limit[rows] < 0]], self.study.directions, low, high) / whole
 
+    def near(self, rows: Array, within: float = 0.01) -> float:
+        """Share of the exact front's designs that some designs have to a part of the value of each objective.
+
+        A front of a few designs has most of its hypervolume in one of them, and this still counts each.
+        """
+        exact, found = (
+            convert_to_minimisation(self.objectives[some], self.study.directions)
+            for some in (self.front, rows[self.limit[rows] < 0])
+        )
+        reach = exact + within * np.abs(exact)
+        return float((found[:, None] <= reach).all(axis=2).any(axis=0).mean())
+
+    def evaluations_to(self, target: float, rows: Array) -> int | None:
+        """Number of designs, in order, that together hold a share of the hypervolume; None where all hold less."""
+        if self.share(rows) < target:
+            return None
+        return 1 + bisect_left(range(1, len(rows) + 1), target, key=lambda count: self.share(rows[:count]))
+
+    @cached_property
+    def front(self) -> Array:
+        """Designs of the exact front, shape (members,)."""
+        good = np.flatnonzero(self.limit < 0)
+        return np.asarray(good[front_mask(self.objectives[good], self.study.directions)])
+
     @cached_property
     def _exact(self) -> tuple[Array, Array, float]:
-        good = np.flatnonzero(self.limit < 0)
-        exact = self.objectives[good[front_mask(self.objectives[good], self.study.directions)]]
+        exact = self.objectives[self.front]
         low, high = (f(convert_to_minimisation(exact, self.study.directions), axis=0) for f in (np.min, np.max))
         high = high + 0.1 * (high - low)
         return low, high, hypervolume(exact, self.study.directions, low, high)
@@ -197,7 +236,7 @@ def grid(name: str, folder: Path, *overrides: str) -> Grid:
     space = study.question.space
     assert space.combinations is not None
     columns = space.grid(0, space.combinations)
-    path = folder / f"{_name(study, study.fidelity)}.npz"
+    path = folder / f"{file_name(study, study.fidelity)}.npz"
     if not path.exists():
         evaluation = evaluate(space.stack(columns), study.question.workload, fidelity=study.fidelity)
         objectives = np.column_stack([evaluation.columns[metric] for metric in study.objectives])
@@ -300,7 +339,7 @@ class Cheap:
     def __init__(self, grid: Grid, folder: Path) -> None:
         study, space = grid.study, grid.study.question.space
         self.fidelity, self._rows = study.screen_fidelity, grid.rows()
-        path = folder / f"{_name(study, self.fidelity)}.npz"
+        path = folder / f"{file_name(study, self.fidelity)}.npz"
         if not path.exists():
             evaluation = evaluate(space.stack(grid.columns), study.question.workload, fidelity=self.fidelity)
             objectives = np.column_stack([evaluation.columns[metric] for metric in study.objectives])
@@ -319,7 +358,7 @@ class Cheap:
         return [self.each[self._rows[tuple(values.items())]] for values in designs]
 
 
-def _name(study: Study, fidelity: str) -> str:
+def file_name(study: Study, fidelity: str) -> str:
     """What a file of a grid's results at a fidelity is called."""
     content = [("space", study.question.space.key), ("workload", study.context.workload), ("fidelity", fidelity)]
     return key_of_leaves([*content, ("physics", PHYSICS_VERSION), *study.objectives.items()])

@@ -25,7 +25,9 @@ from dse.commands.export import FORMATS, column_units, thin_designs
 from dse.commands.notebook_api import StoredStudy
 from dse.evaluators import METRICS
 from dse.execution.workers import SerialWorkers, make_evaluator
+from dse.search.optuna_distributions import distribution_of_values
 from dse.search.pareto import front_mask
+from dse.space.knobs import ChoiceKnob
 from tests.dse.faulty import Faulty
 from tests.dse.toy import searched, toy
 
@@ -138,6 +140,10 @@ def test_the_optuna_study_is_the_same_study(exported: Any, loaded: StoredStudy) 
         assert (trial.state.name == "FAIL") == isinstance(row["error"], str)
         assert trial.values is None or trial.values == [row[name] for name in objectives]
         assert trial.state.name == "FAIL" or all(value <= 0 for value in trial.constraints.values()) == row["feasible"]
+        for knob in loaded.study.question.space.knobs:
+            distribution = trial.distributions.get(knob.address)
+            words = isinstance(knob, ChoiceKnob) and knob.words
+            assert distribution is None or isinstance(distribution, optuna.distributions.CategoricalDistribution) == words
     front = loaded.front()[objectives].to_numpy()
     assert {tuple(trial.values) for trial in study.best_trials} == {tuple(row) for row in front}
     assert study.user_attrs["unit of tpot"] == "s"
@@ -258,3 +264,25 @@ def test_results_of_another_store_come_without_the_screen_that_is_here(tmp_path:
     searched(other, budget=16)
     assert set(StoredStudy(other).frame()["stage"]) == {"search"}
     assert not dse.execution.screen.list_stored_block_files(other)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "step", "log"),
+    [
+        ((3,), "IntDistribution", 1, True),
+        ((8, 2, 4), "IntDistribution", 1, True),
+        ((10, 20, 30), "IntDistribution", 10, False),
+        ((0, 1, 5), "IntDistribution", 1, False),
+        ((0.25, 0.5, 1.0), "FloatDistribution", None, True),
+        ((0.1, 0.2, 0.3), "FloatDistribution", None, False),
+        ((0.0, 0.5, 2.0), "FloatDistribution", None, False),
+        (("none", "whole"), "CategoricalDistribution", None, None),
+    ],
+)
+def test_numbers_are_exported_as_numbers_with_a_step_or_on_a_log_scale(
+    values: tuple[Any, ...], kind: str, step: Any, log: bool | None
+) -> None:
+    distribution = distribution_of_values(ChoiceKnob("chip.cores", values))
+    assert type(distribution).__name__ == kind
+    assert all(distribution._contains(distribution.to_internal_repr(value)) for value in values)
+    assert log is None or (distribution.log, distribution.step) == (log, step)

@@ -51,26 +51,44 @@ def test_what_the_study_says_is_what_comes_out(tmp_path: Path) -> None:
     """All evaluations of one search, on the shipped physics."""
     text = pd.read_csv(study.HERE / "shares.csv")
     assert set(text["space"]) == set(SPACES)
-    first = text[(text["space"] == "pipelines") & (text["sampler"] == "local") & (text["seed"] == 0)].iloc[-1]
     whole = grid("pipelines", tmp_path)
-    assert whole.size == first["designs"]
-    order = search_rows(whole, whole.rows(), "local", 0, int(first["evaluations"]), [])
-    assert whole.share(order) == pytest.approx(first["share"], abs=1e-3)
+    for sampler in ("local", "optuna nsga2"):
+        first = text[(text["space"] == "pipelines") & (text["sampler"] == sampler)].iloc[0]
+        assert whole.size == first["designs"]
+        order = search_rows(whole, whole.rows(), sampler, int(first["seed"]), int(first["budget"]), [])
+        assert whole.share(order) == pytest.approx(first["share"], abs=1e-3)
 
 
 def test_some_rows_are_measured_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (study.HERE / "shares.csv").read_text().splitlines()
-    (tmp_path / "shares.csv").write_text("\n".join(line for line in lines if not line.startswith("pipelines,random,")) + "\n")
+    before = {}
+    for file in study.FILES:
+        lines = (study.HERE / file).read_text().splitlines()
+        before[file] = [line for line in lines if not line.startswith("pipelines,random,")]
+        (tmp_path / file).write_text("\n".join(before[file]) + "\n")
     monkeypatch.setattr(study, "HERE", tmp_path)
-    monkeypatch.setattr(study, "SEEDS", range(2))
     monkeypatch.setattr(study, "write", lambda names: None)
-    study.main(tmp_path, ["pipelines:random"])
-    now = (tmp_path / "shares.csv").read_text().splitlines()
-    mine = [line for line in now if line.startswith("pipelines,random,")]
-    assert len(mine) == 2 * study.STEPS
-    assert sorted(set(now) - set(mine)) == sorted(set(lines) - {line for line in lines if line.startswith("pipelines,random,")})
+    study.main(tmp_path, ["pipelines:random"], seeds=2)
+    for file, count in (("shares.csv", 2), ("curves.csv", study.STEPS)):
+        now = (tmp_path / file).read_text().splitlines()
+        mine = [line for line in now if line.startswith("pipelines,random,")]
+        assert len(mine) == count
+        assert sorted(set(now) - set(mine)) == sorted(before[file])
     with pytest.raises(SystemExit, match="pipelines:chance: GRID:SAMPLER"):
         study.main(tmp_path, ["pipelines:chance"])
+
+
+def test_a_sampler_is_measured_on_all_grids_by_a_star(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+    monkeypatch.setattr(study, "HERE", tmp_path)
+    monkeypatch.setattr(
+        study, "_measured", lambda name, wanted, folder, seeds, held: asked.update({name: (wanted, list(seeds))})
+    )
+    monkeypatch.setattr(study, "write", lambda names: None)
+    monkeypatch.setattr(study, "draw_figure", lambda path: "")
+    for file, columns in study.FILES.items():
+        (tmp_path / file).write_text(",".join(columns) + "\n")
+    study.main(tmp_path, ["*:local", "dies:tpe"], seeds=3)
+    assert asked == {name: (["local", "tpe"] if name == "dies" else ["local"], [700, 701, 702]) for name in SPACES}
 
 
 def test_optuna_by_itself_learns_of_designs_without_objectives(tmp_path: Path) -> None:
