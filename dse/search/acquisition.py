@@ -1,4 +1,4 @@
-"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives."""
+"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives or of their parts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from dse.search.composed_objectives import CONSTANT, PartResults, make_targets
 from dse.search.design_encoding import DesignEncoder
 from dse.search.gaussian_process import LengthScales, fit_scales, predict
 from dse.search.pareto import front_mask
@@ -92,7 +93,8 @@ class LowFidelityPredictions:
 class HypervolumeAcquisition:
     """Acquisition by hypervolume gain, from Gaussian processes that are refitted as results double.
 
-    Each objective has a process, and the excess over limits has one. They are fitted twice a doubling of the results.
+    Each objective, or each part that objectives are composed of, has a process, and the excess over limits has one. They are
+    fitted twice a doubling of the results.
 
     Args:
         places: of the space.
@@ -107,7 +109,8 @@ class HypervolumeAcquisition:
         self._rounds = rounds
         self._beyond = np.log10(beyond)
         self._level = 0
-        self._scales: list[LengthScales] = []
+        self._fitted: list[str] = []
+        self._scales: list[LengthScales | None] = []
 
     def choose_best(
         self,
@@ -117,6 +120,7 @@ class HypervolumeAcquisition:
         count: int,
         rng: np.random.Generator,
         below: LowFidelityPredictions | None = None,
+        parts: PartResults | None = None,
     ) -> Array:
         """Candidate rows that promise most, each as if those before it came out as predicted.
 
@@ -130,10 +134,11 @@ class HypervolumeAcquisition:
             count: how many to choose.
             rng: of this ask.
             below: of a lower fidelity, where there is one: what it says of known designs, and of `near` and `waiting`.
+            parts: what objectives are composed of, where that is known; with `below`, the lower fidelity takes their place.
         """
         at = np.concatenate([near, waiting])
         with THREADS.limit(limits=1, user_api="blas"):
-            means, spreads = self._predict_targets(known, at, below)
+            means, spreads = self._predict_targets(known, at, below, parts)
         objectives = known.objectives.shape[1]
         likely = ndtr(-means[:, objectives] / spreads[:, objectives]) if means.shape[1] > objectives else np.ones(len(at))
         if known.excess.min() > 0:
@@ -174,35 +179,51 @@ class HypervolumeAcquisition:
             gain[chosen] = -1.0
         return near[chosen]
 
-    def _predict_targets(self, known: KnownResults, at: Array, below: LowFidelityPredictions | None) -> tuple[Array, Array]:
-        """Means and standard deviations of each target, shape (designs, targets)."""
+    def _predict_targets(
+        self, known: KnownResults, at: Array, below: LowFidelityPredictions | None, parts: PartResults | None = None
+    ) -> tuple[Array, Array]:
+        """Means and standard deviations of the objectives, and of the excess over limits where any is in doubt.
+
+        Shape (designs, objectives or one more).
+        """
         doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
+        shaped = _process_targets(known, known.objectives, known.excess, doubtful)
+        objectives = known.objectives.shape[1]
+        made = make_targets(list(shaped.T[:objectives]), known.objectives, parts if below is None else None)
+        targets = np.column_stack([*made.columns, *shaped.T[objectives:]])
+        names, numbers = [*made.names, *(["limits"] if doubtful else [])], self._places.numbers if below is None else None
         level = _level_below(len(known.rows))
-        if (level, len(self._scales)) != (self._level, known.objectives.shape[1] + doubtful):
-            _, x, targets, _ = self._learn_targets(known, level, FIT, doubtful, below)
-            self._level = level
+        if (level, names) != (self._level, self._fitted):
+            self._level, self._fitted = level, names
+            _, x, learned, _ = self._learn_targets(known, targets, level, FIT, below)
             groups = self._feature_groups(x)
-            self._scales = [fit_scales(x, groups, _standardise(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            self._scales = [
+                fit_scales(x, groups, _standardise(target)[0], numbers) if np.ptp(target) > CONSTANT else None
+                for target in learned.T[: len(made.names)]
+            ]
             if doubtful:
-                features, steps = self._doubtful_rows(known, x, targets[:, -1], FIT)
+                features, steps = self._doubtful_rows(known, x, learned[:, -1], FIT)
                 self._scales.append(fit_scales(features, groups, _standardise(steps)[0]))
-        scaled, x, targets, rho = self._learn_targets(known, len(known.rows), LEARN, doubtful, below)
+        scaled, x, learned, rho = self._learn_targets(known, targets, len(known.rows), LEARN, below)
         features, groups = self._places.compute_features(at), self._feature_groups(x)
-        trend = np.zeros((len(at), targets.shape[1]))
+        trend = np.zeros((len(at), learned.shape[1]))
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
             trend = rho * _process_targets(known, below.at.objectives, below.at.excess, doubtful)
-        predictions = []
-        learned = [(x, target) for target in targets.T]
-        if doubtful:
-            learned[-1] = self._doubtful_rows(known, x, targets[:, -1], LEARN)
-        for scales, (points, target) in zip(self._scales, learned, strict=True):
-            even, centre, width = _standardise(target)
-            mean, spread = predict(scales, points, groups, even, features)
-            predictions.append((mean * width + centre, spread * width))
-        return np.stack([mean for mean, _ in predictions], axis=1) + trend, np.stack(
-            [spread for _, spread in predictions], axis=1
-        )
+        means, spreads = np.zeros_like(trend), np.zeros_like(trend)
+        for place, (scales, target) in enumerate(zip(self._scales, learned.T, strict=True)):
+            limits = doubtful and place == len(made.names)
+            points, values = self._doubtful_rows(known, x, target, LEARN) if limits else (x, target)
+            even, centre, width = _standardise(values)
+            if scales is None:
+                means[:, place], spreads[:, place] = centre, CONSTANT
+                continue
+            mean, spread = predict(scales, points, groups, even, features, None if limits else numbers)
+            means[:, place], spreads[:, place] = mean * width + centre, spread * width
+        means += trend
+        own = len(made.names)
+        composed, doubts = made.compose(means[:, :own], spreads[:, :own])
+        return np.hstack([composed, means[:, own:]]), np.hstack([doubts, spreads[:, own:]])
 
     def _doubtful_rows(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
         """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
@@ -217,7 +238,7 @@ class HypervolumeAcquisition:
         return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
 
     def _learn_targets(
-        self, known: KnownResults, row_count: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
+        self, known: KnownResults, targets: Array, row_count: int, most: int, below: LowFidelityPredictions | None
     ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
         """Features and targets of the first results that were told, at most so many of them.
 
@@ -229,10 +250,11 @@ class HypervolumeAcquisition:
         order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_front_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
-        x, targets = self._places.compute_features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
+        x, targets = self._places.compute_features(known.rows[rows]), targets[rows]
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho
+        doubtful = targets.shape[1] > known.objectives.shape[1]
         lower = _process_targets(
             known, below.known.objectives[:row_count][rows], below.known.excess[:row_count][rows], doubtful
         )
