@@ -8,7 +8,7 @@ known. Metrics that need no evaluation, such as areas, are not modelled at all.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,19 @@ class PartResults:
     factors: Mapping[str, Array]
     factors_at: Mapping[str, Array]
     complete: bool = True
+
+    def first(self, count: int) -> "PartResults":
+        """The same of the first results alone."""
+        parts, factors = ({name: column[:count] for name, column in of.items()} for of in (self.parts, self.factors))
+        return replace(self, parts=parts, factors=factors)
+
+
+class SummedParts(NamedTuple):
+    """Parts of a sum that have a target each, whether the others have one together, and what is added to each."""
+
+    large: tuple[str, ...]
+    others: bool
+    floor: float
 
 
 class _Composed(NamedTuple):
@@ -101,54 +114,75 @@ class Targets:
         return np.stack(found_means, axis=1), np.stack(found_spreads, axis=1)
 
 
-def make_targets(shaped: Sequence[Array], objectives: Array, parts: PartResults | None) -> Targets:
+def choose_parts(parts: PartResults | None) -> list[SummedParts | None]:
+    """Which parts of each objective have targets, by what the given results have; None where no sum is used.
+
+    A part that some design has below 0, as what overlap saves, has no logarithm, and is left to what parts do not explain.
+    """
+    if parts is None:
+        return []
+    return [_choose_summed(made, parts) if made and made.parts and parts.complete else None for made in parts.compositions]
+
+
+def make_targets(
+    shaped: Sequence[Array], objectives: Array, parts: PartResults | None, chosen: Sequence[SummedParts | None]
+) -> Targets:
     """Targets of the known results.
 
     Args:
         shaped: objectives on the scale on which they are modelled as they are, shape (designs,) each.
         objectives: to be made small, shape (designs, objectives).
         parts: None where there are none.
+        chosen: parts that have targets, of each objective.
     """
     targets = Targets()
     for place, values in enumerate(objectives.T):
         targets.signs.append(-1.0 if (values < 0).all() else 1.0)
-        made = None if parts is None or not (values * values[0] > 0).all() else parts.compositions[place]
-        composed = None if made is None or parts is None else _compose_one(targets, place, np.abs(values), made, parts)
+        composed = None
+        if parts is not None and (values * values[0] > 0).all():
+            composed = _compose_one(targets, place, np.abs(values), parts, chosen[place])
         targets.composed.append(targets.add(f"objective {place}", shaped[place]) if composed is None else composed)
     return targets
 
 
-def _compose_one(targets: Targets, place: int, values: Array, made: MetricComposition, parts: PartResults) -> _Composed | None:
-    """The composition of an objective with targets for its parts; None where something of it is not known."""
-    rest = np.log(values)
-    offset_at: Array = np.zeros(1)
+def _compose_one(
+    targets: Targets, place: int, values: Array, parts: PartResults, chosen: SummedParts | None
+) -> _Composed | None:
+    """The composition of an objective with targets for its parts; None where nothing of it is known."""
+    made = parts.compositions[place]
+    if made is None or (chosen is None and not made.factors):
+        return None
+    rest, offset_at = np.log(values), np.zeros(1)
     for name, power in made.factors:
         known, at = parts.factors.get(name), parts.factors_at.get(name)
         if known is None or at is None or not ((known > 0).all() and (at > 0).all()):
             return None
         rest, offset_at = rest - power * np.log(known), offset_at + power * np.log(at)
-    columns: list[int] = []
-    if made.parts:
-        amounts = _positive_parts(made, parts) if parts.complete else {}
-        if not amounts:
-            return None if not made.factors else _Composed((), targets.add(f"rest {place}", rest), made.power, offset_at)
-        floor = FLOOR * float(np.median(sum(amounts.values())))
-        total = sum(amounts.values()) + floor * len(amounts)
+    columns = []
+    if chosen is not None:
+        amounts = _summed_amounts(made, parts, chosen)
         for name, amount in amounts.items():
-            label = f"{name} of {made.parts}"
-            same = targets.names.index(label) if label in targets.names else targets.add(label, np.log(amount + floor))
-            columns.append(same)
-        rest = rest - made.power * np.log(total)
+            label = f"{name} of {', '.join(made.parts)}"
+            columns.append(targets.names.index(label) if label in targets.names else targets.add(label, np.log(amount)))
+        rest = rest - made.power * np.log(sum(amounts.values()))
     return _Composed(tuple(columns), targets.add(f"rest {place}", rest), made.power, offset_at)
 
 
-def _positive_parts(made: MetricComposition, parts: PartResults) -> dict[str, Array]:
-    """Parts of a sum that no known design has below 0, small ones together; empty where some design has none above 0."""
+def _choose_summed(made: MetricComposition, parts: PartResults) -> SummedParts | None:
+    """Parts of a sum that the given results have and that are not below 0; None where some design has none above 0."""
     found = {name: parts.parts[name] for name in made.select_names(sorted(parts.parts))}
     found = {name: part for name, part in found.items() if part.min() >= -CONSTANT * part.max() and part.max() > 0}
     total = sum(found.values(), np.zeros(1))
     if not found or not (total > 0).all():
-        return {}
-    large = {name: np.maximum(part, 0.0) for name, part in found.items() if (part > SMALL_PART * total).any()}
-    small = np.maximum(total - sum(large.values(), np.zeros(1)), 0.0)
-    return large | ({"small parts": small} if small.max() > CONSTANT * total.max() else {})
+        return None
+    large = tuple(name for name, part in found.items() if (part > SMALL_PART * total).any())
+    return SummedParts(large, len(large) < len(found), FLOOR * float(np.median(total)))
+
+
+def _summed_amounts(made: MetricComposition, parts: PartResults, chosen: SummedParts) -> dict[str, Array]:
+    """Amounts of the chosen parts of a sum, and of the others together, each above 0; shape (designs,)."""
+    amounts = {name: np.maximum(parts.parts[name], 0.0) + chosen.floor for name in chosen.large}
+    if chosen.others:
+        others = [np.maximum(parts.parts[name], 0.0) for name in made.select_names(parts.parts) if name not in chosen.large]
+        amounts["small parts"] = sum(others, np.full(1, chosen.floor))
+    return amounts

@@ -37,6 +37,12 @@ class LengthScales:
     slope: float = 0.0
 
 
+def expected_scales(groups: Array, numbers: Array | None = None) -> LengthScales:
+    """Length scales before anything is known; arguments as of `fit_scales`."""
+    knobs = int(groups.max()) + 1
+    return LengthScales(np.full(knobs, np.sqrt(knobs) / 2), 1e-4, 0.0 if numbers is None or not numbers.any() else 1.0)
+
+
 def fit_scales(x: Array, groups: Array, y: Array, numbers: Array | None = None) -> LengthScales:
     """Most likely length scales, with a weak prior for long ones.
 

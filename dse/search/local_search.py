@@ -77,7 +77,7 @@ class LocalSearch:
         self._objectives_of: list[Array] = []
         self._excess: list[float] = []
         self._front: list[int] = []
-        self._out: list[tuple[Array, float]] = []
+        self._out: list[tuple[Array, float, int]] = []
         self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
@@ -102,7 +102,7 @@ class LocalSearch:
         excess = sum(max(0.0, value) for value in feedback.constraints.values())
         if feedback.objectives is None:
             if excess > 0:
-                self._out.append((row, excess))
+                self._out.append((row, excess, len(self._rows)))
             return
         new = convert_to_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
@@ -112,7 +112,7 @@ class LocalSearch:
             beaten = (new <= held).all(axis=1)
             self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
         self._rows.append(row)
-        self._parts_of.append(feedback.parts)
+        self._parts_of.append(feedback.parts if np.isfinite([*feedback.parts.values()]).all() else {})
         self._objectives_of.append(new)
         self._excess.append(excess)
 
@@ -141,8 +141,9 @@ class LocalSearch:
             np.array(self._objectives_of),
             np.array(self._excess),
             self._front,
-            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
-            np.array([excess for _, excess in self._out]),
+            np.array([row for row, _, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess, _ in self._out]),
+            np.array([count for _, _, count in self._out]),
         )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
         at = np.concatenate([near, waiting])
