@@ -19,6 +19,7 @@ from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
 from dse.execution.limit_filter import accept_all, count_by_limit, make_early_limits
 from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
+from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
@@ -201,8 +202,16 @@ def _run_search_stage(
     space, stop = study.question.space, study.search["stop"]
     population = study.search["population"]
     cheaper = LowFidelity(study, store, screened) if study.search["promote"] else None
+    structure = EvaluationStructure(study, store) if name == "local" and cheaper is None else None
     source = make_sampler(
-        name, space, study.directions, seed=study.seed, population=population, possible=possible, cheaper=cheaper
+        name,
+        space,
+        study.directions,
+        seed=study.seed,
+        population=population,
+        possible=possible,
+        cheaper=cheaper,
+        structure=structure,
     )
     if cheaper is not None:
         say(f"  promoted: {cheaper}")
@@ -238,6 +247,7 @@ def _run_search_stage(
             given=taken.results,
             about=about,
             ruled_out=ruled_out,
+            structure=structure,
         )
     failed = sum(1 for _, result in search_result.values() if result.error)
     say(

@@ -7,6 +7,7 @@ from typing import Any
 
 from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.execution.limit_filter import LimitFilter, accept_all, is_ruled_out
+from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.study import Study
 from dse.execution.workers import WorkerPool
 from dse.search.samplers import Ask, Feedback, Sampler, Values
@@ -38,6 +39,7 @@ def run_search(
     given: Mapping[str, DesignResult] | None = None,
     about: Mapping[str, Any] | None = None,
     ruled_out: LimitFilter = accept_all,
+    structure: EvaluationStructure | None = None,
 ) -> dict[int, tuple[Ask, DesignResult]]:
     """Ask, evaluate, store and tell until the budget is spent or a stop rule ends the search.
 
@@ -54,6 +56,7 @@ def run_search(
         given: results that need no evaluation, by design.
         about: notes to keep with the first ask.
         ruled_out: results of designs that need no evaluation, since they break a limit that is known before.
+        structure: parts of evaluations, where the sampler models them.
 
     Returns:
         Every ask so far that has a result, by number.
@@ -61,7 +64,9 @@ def run_search(
     stops = stops or StopRules(study.directions, seconds=None, designs=None, growth=0.0, every=study.search["window"])
     known = store.results(study.context)
     name, base = store.search(study.name, study.identity()), base_design_key(study)
-    run = _Search(study, name, store, source, workers, budget, seeds, stops, given or {}, about or {}, known, base, ruled_out)
+    run = _Search(
+        study, name, store, source, workers, budget, seeds, stops, given or {}, about or {}, known, base, ruled_out, structure
+    )
     run.restore()
     store.note_base(run.base)
     run.fill()
@@ -110,6 +115,7 @@ class _Search:
     known: dict[str, DesignResult]
     base: tuple[str, str]
     ruled_out: LimitFilter
+    structure: EvaluationStructure | None
     asks: list[tuple[Ask, str]] = field(default_factory=list)
     firsts: dict[str, int] = field(default_factory=dict)
     latest: int = 0
@@ -141,8 +147,10 @@ class _Search:
         self._recover_results(max(0, len(self.asks) - self.window))
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
         self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
+        if self.structure is not None:
+            self.structure.load([design for _, design in self.asks])
         for ask, design in self.asks:
-            outcome = compute_feedback(self.asked, self.known[design]) if ask.number < self.told else None
+            outcome = self._feedback(design) if ask.number < self.told else None
             self.source.restore(ask, outcome)
             if outcome is not None:
                 self.stops.note_result(outcome)
@@ -215,6 +223,8 @@ class _Search:
     def record(self) -> None:
         """Asks and results that the store does not have yet."""
         self.store.append(self.name, self.asked.context, self.base, self.asks[self.recorded :], self.fresh)
+        if self.structure is not None:
+            self.structure.keep()
         self.recorded = len(self.asks)
         for result in self.fresh:
             self.known[result.key] = result
@@ -227,12 +237,19 @@ class _Search:
             ask, design = self.asks[self.told]
             if design not in self.known:
                 break
-            outcome = compute_feedback(self.asked, self.known[design])
+            outcome = self._feedback(design)
             self.source.tell(ask, outcome)
             self.stops.note_result(outcome)
             self.told += 1
             self.enough = self.enough or self.stops.check_stagnation()
             self.fill()
+
+    def _feedback(self, design: str) -> Feedback:
+        """What the sampler is told of a design."""
+        outcome = compute_feedback(self.asked, self.known[design])
+        if self.structure is None or outcome.objectives is None:
+            return outcome
+        return replace(outcome, parts=self.structure.parts_of(self.known[design]))
 
     def results_told(self, start: int) -> list[DesignResult]:
         """Results told so far, from an ask on."""

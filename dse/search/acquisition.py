@@ -1,15 +1,16 @@
-"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives."""
+"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives or of their parts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
+from dse.search.composed_objectives import CONSTANT, PartResults, SummedParts, Targets, choose_parts, make_targets
 from dse.search.design_encoding import DesignEncoder
-from dse.search.gaussian_process import LengthScales, fit_scales, predict
+from dse.search.gaussian_process import LengthScales, expected_scales, fit_scales, predict
 from dse.search.pareto import front_mask
 from dse.space.array_math import Array
 
@@ -53,6 +54,7 @@ class KnownResults:
         excess: by how much limits and constraints are broken in sum, 0 where all hold; shape (designs,).
         front: places in these arrays of the designs that no other beats.
         out, beyond: rows of designs that break limits and have no objectives, shape (others, knobs), and by how much.
+        out_after: how many results were known when each of these was told, shape (others,).
     """
 
     rows: Array
@@ -61,6 +63,15 @@ class KnownResults:
     front: Sequence[int]
     out: Array = field(default_factory=lambda: np.zeros((0, 0)))
     beyond: Array = field(default_factory=lambda: np.zeros(0))
+    out_after: Array = field(default_factory=lambda: np.zeros(0))
+
+    def first(self, count: int) -> "KnownResults":
+        """The same after the first results, with the front that they had."""
+        y, excess = self.objectives[:count], self.excess[:count]
+        least = np.flatnonzero(excess == excess.min())
+        front = least[front_mask(y[least], ["min"] * y.shape[1])].tolist()
+        before = self.out_after <= count if len(self.out_after) else np.ones(len(self.out), dtype=bool)
+        return KnownResults(self.rows[:count], y, excess, front, self.out[before], self.beyond[before])
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,10 @@ class LowFidelityResults:
 
     objectives: Array
     excess: Array
+
+    def first(self, count: int) -> "LowFidelityResults":
+        """The same of the first designs alone."""
+        return LowFidelityResults(self.objectives[:count], self.excess[:count])
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,8 @@ class LowFidelityPredictions:
 class HypervolumeAcquisition:
     """Acquisition by hypervolume gain, from Gaussian processes that are refitted as results double.
 
-    Each objective has a process, and the excess over limits has one. They are fitted twice a doubling of the results.
+    Each objective, or each part that objectives are composed of, has a process, and the excess over limits has one. They are
+    fitted twice a doubling of the results.
 
     Args:
         places: of the space.
@@ -107,7 +123,8 @@ class HypervolumeAcquisition:
         self._rounds = rounds
         self._beyond = np.log10(beyond)
         self._level = 0
-        self._scales: list[LengthScales] = []
+        self._fitted: list[str] = []
+        self._scales: list[LengthScales | None] = []
 
     def choose_best(
         self,
@@ -117,6 +134,7 @@ class HypervolumeAcquisition:
         count: int,
         rng: np.random.Generator,
         below: LowFidelityPredictions | None = None,
+        parts: PartResults | None = None,
     ) -> Array:
         """Candidate rows that promise most, each as if those before it came out as predicted.
 
@@ -130,10 +148,11 @@ class HypervolumeAcquisition:
             count: how many to choose.
             rng: of this ask.
             below: of a lower fidelity, where there is one: what it says of known designs, and of `near` and `waiting`.
+            parts: what objectives are composed of, where that is known; with `below`, the lower fidelity takes their place.
         """
         at = np.concatenate([near, waiting])
         with THREADS.limit(limits=1, user_api="blas"):
-            means, spreads = self._predict_targets(known, at, below)
+            means, spreads = self._predict_targets(known, at, below, parts)
         objectives = known.objectives.shape[1]
         likely = ndtr(-means[:, objectives] / spreads[:, objectives]) if means.shape[1] > objectives else np.ones(len(at))
         if known.excess.min() > 0:
@@ -174,35 +193,63 @@ class HypervolumeAcquisition:
             gain[chosen] = -1.0
         return near[chosen]
 
-    def _predict_targets(self, known: KnownResults, at: Array, below: LowFidelityPredictions | None) -> tuple[Array, Array]:
-        """Means and standard deviations of each target, shape (designs, targets)."""
+    def _predict_targets(
+        self, known: KnownResults, at: Array, below: LowFidelityPredictions | None, parts: PartResults | None = None
+    ) -> tuple[Array, Array]:
+        """Means and standard deviations of the objectives, and of the excess over limits where any is in doubt.
+
+        Shape (designs, objectives or one more).
+        """
         doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
-        level = _level_below(len(known.rows))
-        if (level, len(self._scales)) != (self._level, known.objectives.shape[1] + doubtful):
-            _, x, targets, _ = self._learn_targets(known, level, FIT, doubtful, below)
-            self._level = level
+        level, parts = _level_below(len(known.rows)), parts if below is None else None
+        chosen = choose_parts(None if parts is None else parts.first(level))
+        made, targets = self._make_targets(known, doubtful, parts, chosen)
+        names, numbers = [*made.names, *(["limits"] if doubtful else [])], self._places.numbers if below is None else None
+        if (level, names) != (self._level, self._fitted):
+            # of the results so far those that a search which is resumed later has as well
+            first, low = known.first(level), None if below is None else replace(below, known=below.known.first(level))
+            _, early = self._make_targets(first, doubtful, None if parts is None else parts.first(level), chosen)
+            if early.shape[1] != targets.shape[1]:  # something is known of the first results alone
+                return self._predict_targets(known, at, below)
+            _, x, learned, _ = self._learn_targets(first, early, FIT, low)
             groups = self._feature_groups(x)
-            self._scales = [fit_scales(x, groups, _standardise(target)[0]) for target in targets.T[: known.objectives.shape[1]]]
+            self._level, self._fitted = level, names
+            self._scales = [
+                fit_scales(x, groups, _standardise(target)[0], numbers) if np.ptp(target) > CONSTANT else None
+                for target in learned.T[: len(made.names)]
+            ]
             if doubtful:
-                features, steps = self._doubtful_rows(known, x, targets[:, -1], FIT)
+                features, steps = self._doubtful_rows(first, x, learned[:, -1], FIT)
                 self._scales.append(fit_scales(features, groups, _standardise(steps)[0]))
-        scaled, x, targets, rho = self._learn_targets(known, len(known.rows), LEARN, doubtful, below)
+        scaled, x, learned, rho = self._learn_targets(known, targets, LEARN, below)
         features, groups = self._places.compute_features(at), self._feature_groups(x)
-        trend = np.zeros((len(at), targets.shape[1]))
+        trend = np.zeros((len(at), learned.shape[1]))
         if below is not None:
             features = np.hstack([features, scaled(below.at.objectives)])
             trend = rho * _process_targets(known, below.at.objectives, below.at.excess, doubtful)
-        predictions = []
-        learned = [(x, target) for target in targets.T]
-        if doubtful:
-            learned[-1] = self._doubtful_rows(known, x, targets[:, -1], LEARN)
-        for scales, (points, target) in zip(self._scales, learned, strict=True):
-            even, centre, width = _standardise(target)
-            mean, spread = predict(scales, points, groups, even, features)
-            predictions.append((mean * width + centre, spread * width))
-        return np.stack([mean for mean, _ in predictions], axis=1) + trend, np.stack(
-            [spread for _, spread in predictions], axis=1
-        )
+        means, spreads = np.zeros_like(trend), np.zeros_like(trend)
+        for place, (scales, target) in enumerate(zip(self._scales, learned.T, strict=True)):
+            limits = doubtful and place == len(made.names)
+            points, values = self._doubtful_rows(known, x, target, LEARN) if limits else (x, target)
+            even, centre, width = _standardise(values)
+            if np.ptp(values) <= CONSTANT:
+                means[:, place], spreads[:, place] = centre, CONSTANT
+                continue
+            scales = scales or expected_scales(groups, numbers)  # of a target that was the same for all of the first results
+            mean, spread = predict(scales, points, groups, even, features, None if limits else numbers)
+            means[:, place], spreads[:, place] = mean * width + centre, spread * width
+        means += trend
+        own = len(made.names)
+        composed, doubts = made.compose(means[:, :own], spreads[:, :own])
+        return np.hstack([composed, means[:, own:]]), np.hstack([doubts, spreads[:, own:]])
+
+    def _make_targets(
+        self, known: KnownResults, doubtful: bool, parts: PartResults | None, chosen: Sequence[SummedParts | None]
+    ) -> tuple[Targets, Array]:
+        """Targets of results, and their values with the step at limits; shape (designs, targets)."""
+        shaped, objectives = _process_targets(known, known.objectives, known.excess, doubtful), known.objectives.shape[1]
+        made = make_targets(list(shaped.T[:objectives]), known.objectives, parts, chosen)
+        return made, np.column_stack([*made.columns, *shaped.T[objectives:]])
 
     def _doubtful_rows(self, known: KnownResults, x: Array, steps: Array, most: int) -> tuple[Array, Array]:
         """Features and steps of designs that were evaluated, and of the last that broke limits and have no objectives."""
@@ -217,25 +264,24 @@ class HypervolumeAcquisition:
         return np.append(groups, groups.max() + 1 + np.arange(x.shape[1] - len(groups)))
 
     def _learn_targets(
-        self, known: KnownResults, row_count: int, most: int, doubtful: bool, below: LowFidelityPredictions | None
+        self, known: KnownResults, targets: Array, most: int, below: LowFidelityPredictions | None
     ) -> tuple[Callable[[Array], Array], Array, Array, Array]:
-        """Features and targets of the first results that were told, at most so many of them.
+        """Features and targets of results, at most so many of them.
 
         Returns:
             How a lower fidelity's objectives become features, features, targets less what follows from the lower fidelity, and
             the multiple of each target that does.
         """
-        y, excess = known.objectives[:row_count], known.excess[:row_count]
+        y, excess = known.objectives, known.excess
         order = np.argsort(front_distance(y, excess, known.objectives[known.front], *_front_box(known)), kind="stable")
         best, rest = np.split(order, [most * 3 // 4])
         rows = np.concatenate([best, rest[:: max(1, -(-len(rest) // (most // 4)))]])
-        x, targets = self._places.compute_features(known.rows[rows]), _process_targets(known, y[rows], excess[rows], doubtful)
+        x, targets = self._places.compute_features(known.rows[rows]), targets[rows]
         rho = np.ones(targets.shape[1])
         if below is None:
             return np.zeros_like, x, targets, rho
-        lower = _process_targets(
-            known, below.known.objectives[:row_count][rows], below.known.excess[:row_count][rows], doubtful
-        )
+        doubtful = targets.shape[1] > known.objectives.shape[1]
+        lower = _process_targets(known, below.known.objectives[rows], below.known.excess[rows], doubtful)
         middle, reach = lower.mean(axis=0), np.where(np.ptp(lower, axis=0) > 0, np.ptp(lower, axis=0), 1.0)
         objectives = known.objectives.shape[1]
 
@@ -246,7 +292,7 @@ class HypervolumeAcquisition:
         rho[:objectives] = _fidelity_multiple(targets, lower)[:objectives]
         return (
             scale_targets,
-            np.hstack([x, scale_targets(below.known.objectives[:row_count][rows])]),
+            np.hstack([x, scale_targets(below.known.objectives[rows])]),
             targets - rho * lower,
             rho,
         )

@@ -8,6 +8,9 @@ from dse.search.samplers import SearchSpace, Values, value_at_unit
 from dse.space.array_math import Array
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, active_rows
 
+INACTIVE = np.sqrt(0.5)
+"""Coordinate of a number that is inactive: as far from one in the middle as an option is from having none."""
+
 
 class DesignEncoder:
     """Encoder of a space's designs: the index of a choice, a number from 0 to 1 of an interval.
@@ -20,6 +23,7 @@ class DesignEncoder:
     Attributes:
         groups: the knob that a feature is of, shape (features,).
         chips: how many chips the space has.
+        numbers: features of numbers, in which a trend may be linear, shape (features,).
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -35,10 +39,13 @@ class DesignEncoder:
             for selected, member in space.base_spaces
         ]
         self.chips = len(self._base_spaces)
-        self._conditional = any(knob.when or knob.read for knob in space.knobs)
-        wide = [int(count) if words and count > 1 else 1 for count, words in zip(self._counts, self._words, strict=True)]
+        self._may_rest = np.array([bool(knob.when or knob.read) for knob in space.knobs])
+        each = zip(self._counts, self._words, self._may_rest, strict=True)
+        wide = [int(count) if words and count > 1 else 1 + may_rest for count, words, may_rest in each]
         self._scales = [_scale(knob) for knob in space.knobs]
         self.groups = np.repeat(np.arange(len(wide)), wide)
+        first = np.diff(self.groups, prepend=-1) > 0
+        self.numbers = first & ~(self._words | (self._counts == 1))[self.groups]
 
     def encode_design(self, values: Values) -> Array:
         """Encoded row of a design, shape (knobs,)."""
@@ -81,7 +88,7 @@ class DesignEncoder:
 
         The conditions are those of a row's own chip, as chips may differ in what they read.
         """
-        if not self._conditional:
+        if not self._may_rest.any():
             return np.ones(rows.shape, dtype=bool)
         active = np.zeros(rows.shape, dtype=bool)
         for selected, space in self._base_spaces:
@@ -149,15 +156,19 @@ class DesignEncoder:
     def compute_features(self, rows: Array) -> Array:
         """Features of rows from 0 to 1, one coordinate per option; shape (designs, features).
 
-        See `_scale`. Inactive knobs are in the middle.
+        See `_scale`. Designs where a knob is inactive do not differ in it; they are as far from those where it is active as
+        the ends of its values are from the middle, and farther: a number that may be inactive has a coordinate for that.
         """
         columns = []
-        for column, count, words, scale in zip(rows.T, self._counts, self._words, self._scales, strict=True):
+        each = zip(rows.T, self._counts, self._words, self._scales, self._may_rest, strict=True)
+        for column, count, words, scale, may_rest in each:
             if words and count > 1:
                 columns += [(column == place) * np.sqrt(0.5) for place in range(count)]
-            else:
-                known = np.nan_to_num(column)
-                columns.append(np.where(np.isnan(column), 0.5, scale[known.astype(int)] if count else known))
+                continue
+            known, rests = np.nan_to_num(column), np.isnan(column)
+            columns.append(np.where(rests, 0.5, scale[known.astype(int)] if count else known))
+            if may_rest:
+                columns.append(rests * INACTIVE)
         return np.column_stack(columns)
 
 

@@ -5,18 +5,20 @@ lines between them; a model (`dse/search/acquisition.py`) chooses among such nei
 results so far.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
+from dse.search.composed_objectives import PartResults
 from dse.search.design_encoding import DesignEncoder
 from dse.search.pareto import convert_to_minimisation
 from dse.search.samplers import (
     Ask,
     Feedback,
+    ObjectiveStructure,
     PossibleFilter,
     SearchSpace,
     Values,
@@ -57,13 +59,20 @@ class LocalSearch:
         start: the most asks of a Sobol sequence to begin with; two and two for each knob that can be active at once do. Of
             several chips as many as a model needs do, and one of each chip: more would go to chips that are not worth it.
         possible: designs that are worth an ask.
+        structure: what objectives are composed of; None where nothing is known of that.
     """
 
     designs = None
     _blind = UNMODELLED_SHARE
 
     def __init__(
-        self, space: SearchSpace, directions: Sequence[str], seed: int, start: int, possible: PossibleFilter = allow_all
+        self,
+        space: SearchSpace,
+        directions: Sequence[str],
+        seed: int,
+        start: int,
+        possible: PossibleFilter = allow_all,
+        structure: ObjectiveStructure | None = None,
     ) -> None:
         knobs, self._active = len(space.knobs), count_active_knobs(space)
         self._possible = possible
@@ -71,6 +80,9 @@ class LocalSearch:
         self._promise = HypervolumeAcquisition(self._places)
         self._directions = directions
         self._seed = seed
+        self._structure = structure
+        self._parts_of: list[Mapping[str, float]] = []
+        self._factors_of: dict[str, list[float]] = {}
         enough = 2 * self._active + 2 if self._places.chips == 1 else max(self._active, self._places.chips)
         self._knobs, self._start_worker = knobs, min(start, enough)
         if self._places.chips > 1:
@@ -81,7 +93,7 @@ class LocalSearch:
         self._objectives_of: list[Array] = []
         self._excess: list[float] = []
         self._front: list[int] = []
-        self._out: list[tuple[Array, float]] = []
+        self._out: list[tuple[Array, float, int]] = []
         self._ahead: list[Values] = []
 
     def ask(self, number: int, forced: Values | None) -> Ask:
@@ -106,7 +118,7 @@ class LocalSearch:
         excess = sum(max(0.0, value) for value in feedback.constraints.values())
         if feedback.objectives is None:
             if excess > 0:
-                self._out.append((row, excess))
+                self._out.append((row, excess, len(self._rows)))
             return
         new = convert_to_minimisation(np.array([feedback.objectives]), self._directions)[0]
         least = self._excess[self._front[0]] if self._front else np.inf
@@ -116,6 +128,7 @@ class LocalSearch:
             beaten = (new <= held).all(axis=1)
             self._front = [*(place for place, out in zip(front, beaten, strict=True) if not out), len(self._rows)]
         self._rows.append(row)
+        self._parts_of.append(feedback.parts if np.isfinite([*feedback.parts.values()]).all() else {})
         self._objectives_of.append(new)
         self._excess.append(excess)
 
@@ -144,12 +157,39 @@ class LocalSearch:
             np.array(self._objectives_of),
             np.array(self._excess),
             self._front,
-            np.array([row for row, _ in self._out]).reshape(-1, near.shape[1]),
-            np.array([excess for _, excess in self._out]),
+            np.array([row for row, _, _ in self._out]).reshape(-1, near.shape[1]),
+            np.array([excess for _, excess, _ in self._out]),
+            np.array([count for _, _, count in self._out]),
         )
         waiting = np.array(list(self._waiting.values())).reshape(-1, near.shape[1])
-        below = self._predict_below(known.rows, np.concatenate([near, waiting]))
-        return self._promise.choose_best(near, waiting, known, max(1, len(self._rows) // CANDIDATES_AHEAD), rng, below)
+        at = np.concatenate([near, waiting])
+        below = self._predict_below(known.rows, at)
+        count = max(1, len(self._rows) // CANDIDATES_AHEAD)
+        return self._promise.choose_best(near, waiting, known, count, rng, below, self._part_results(known.rows, at))
+
+    def _part_results(self, known: Array, at: Array) -> PartResults | None:
+        """Parts of known results, and what is known without an evaluation; None where objectives have no composition."""
+        structure = self._structure
+        if structure is None or not any(structure.compositions):
+            return None
+        first = len(next(iter(self._factors_of.values()), []))
+        for name, column in self._free_metrics(known[first:]).items():
+            self._factors_of.setdefault(name, []).extend(column.tolist())
+        names = dict.fromkeys(name for parts in self._parts_of for name in parts)
+        return PartResults(
+            structure.compositions,
+            {name: np.array([parts.get(name, 0.0) for parts in self._parts_of]) for name in names},
+            {name: np.array(column) for name, column in self._factors_of.items()},
+            self._free_metrics(at),
+            complete=all(self._parts_of),
+        )
+
+    def _free_metrics(self, rows: Array) -> Mapping[str, Array]:
+        """Metrics of rows that are known without an evaluation, of those that compositions need."""
+        structure = self._structure
+        if structure is None or not len(rows) or not any(made and made.factors for made in structure.compositions):
+            return {}
+        return structure.free_metrics([self._places.decode_row(row) for row in rows])
 
     def _has_few_results(self) -> bool:
         """Whether there are too few results for a model of them: as many as active knobs, or fewer."""

@@ -18,6 +18,7 @@ from dse.search.samplers import (
     Ask,
     Feedback,
     GridSampler,
+    ObjectiveStructure,
     PossibleFilter,
     RandomSampler,
     Sampler,
@@ -48,6 +49,7 @@ def make_sampler(
     population: int,
     possible: PossibleFilter = allow_all,
     cheaper: LowFidelitySource | None = None,
+    structure: ObjectiveStructure | None = None,
 ) -> Sampler:
     """Sampler by its name, for a space and directions of objectives.
 
@@ -59,6 +61,7 @@ def make_sampler(
         population: of the genetic ones; the most evenly spread designs that the local one starts from.
         possible: designs that are worth an ask; the exhaustive one asks all the same.
         cheaper: a lower fidelity, of which `local` promotes designs; of others there is none.
+        structure: what objectives are composed of, for `local` at one fidelity.
 
     Raises:
         DesignError: no such sampler (the message lists them), a space it cannot search, or a library that is not installed.
@@ -70,7 +73,7 @@ def make_sampler(
         "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
     }
     plain: dict[str, Callable[[], Sampler]] = {
-        "local": lambda: LocalSearch(space, directions, seed, start=population, possible=possible),
+        "local": lambda: LocalSearch(space, directions, seed, start=population, possible=possible, structure=structure),
         "random": lambda: RandomSampler(space, seed, possible),
         "qmc": lambda: SobolSampler(space, seed, possible),
         "exhaustive": lambda: GridSampler(space, seed),

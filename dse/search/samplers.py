@@ -13,6 +13,7 @@ import numpy as np
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, Knob, active_rows
+from dse.space.metric_composition import MetricComposition
 from dse.space.multi_chip_space import AnySpace
 
 Values = dict[str, Any]
@@ -50,10 +51,25 @@ class Feedback:
         objectives: in the order of the study's objectives; None where the evaluation failed, and where a limit ruled the
             design out, so that it was not evaluated.
         constraints: by name; above 0 means violated. Empty where the evaluation failed.
+        parts: of the evaluation, by name, which objectives are composed of; empty where they are not known.
     """
 
     objectives: tuple[float, ...] | None
     constraints: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class ObjectiveStructure(Protocol):
+    """Interface of what is known of a study's objectives before any result.
+
+    Attributes:
+        compositions: of each objective, of parts that feedback has; None for one that has none.
+    """
+
+    compositions: Sequence[MetricComposition | None]
+
+    def free_metrics(self, designs: Sequence[Values]) -> Mapping[str, Array]:
+        """Metrics that are known without an evaluation, shape (designs,) each; NaN where one is not known."""
 
 
 @dataclass(frozen=True, slots=True)

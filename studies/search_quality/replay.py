@@ -16,6 +16,7 @@ from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import is_simulated
 from dse.execution.ask_tell import run_search
 from dse.execution.limit_filter import make_early_limits
+from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.study import Study
 from dse.execution.workers import Batch
 from dse.search.multi_fidelity import LowFidelitySource
@@ -174,6 +175,11 @@ class Grid:
             out[broken] = ~np.array(limits.find_possible([space.row(self.columns, int(row)) for row in broken]), dtype=bool)
         return out
 
+    @cached_property
+    def structure(self) -> EvaluationStructure:
+        """Compositions of the objectives; the parts of a design are computed once for all searches."""
+        return EvaluationStructure(self.study, None)
+
     def rows(self) -> dict[tuple[object, ...], int]:
         """Row of each design, by the items of its knob values."""
         space = self.study.question.space
@@ -317,12 +323,22 @@ def search_rows(
 
     known = possible if out.any() else allow_all
     table, population = Table(grid, rows), study.search["population"]
+    structure = grid.structure if name == "local" and cheaper is None else None
     source = make_sampler(
-        name, study.question.space, directions, seed=seed, population=population, possible=known, cheaper=cheaper
+        name,
+        study.question.space,
+        directions,
+        seed=seed,
+        population=population,
+        possible=known,
+        cheaper=cheaper,
+        structure=structure,
     )
     with TemporaryDirectory() as folder, closing(Store(f"{folder}/results.sqlite")) as store:
         store.begin(study.name, study.identity(), {})
-        run_search(study, store, source, table, budget, seeds, lambda done, results: None, ruled_out=verdict)
+        run_search(
+            study, store, source, table, budget, seeds, lambda done, results: None, ruled_out=verdict, structure=structure
+        )
     return np.array(table.order)
 
 
