@@ -12,7 +12,7 @@ import numpy as np
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
+from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case, spread_over_entries
 from dse.evaluators.accounting.device_pipelines import (
     STAGE_LIMITS,
     PhaseBatches,
@@ -29,9 +29,16 @@ from dse.evaluators.accounting.device_pipelines import (
     stage_remedy,
     staged_seconds,
 )
-from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
+from dse.evaluators.accounting.engine_memory import EngineDemand, EngineMemory, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
 from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents, sum_parts
+from dse.evaluators.accounting.memory_placement import (
+    MemoryPlacement,
+    memories_contents,
+    place_contents,
+    refuse_staged_tiers,
+    tiered_reads,
+)
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
@@ -56,6 +63,7 @@ from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, 
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
+from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS, TieredReads
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip
@@ -90,7 +98,10 @@ class TensorParallelLayout(Layout):
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
         batches = {name: phase_batches(job, name, getattr(mapping, name)) for name in ("prefill", "decode")}
-        memory = (_main_memory(design, job, batches),)
+        if max(mapping.prefill.stages, mapping.decode.stages) > 1:
+            refuse_staged_tiers(design)
+        held, placement = _memories(design, job, batches)
+        machines = _phase_machines(design, job, batches, machine, placement)
         terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan) -> PhaseCost:
@@ -98,6 +109,7 @@ class TensorParallelLayout(Layout):
             inputs = micro, name, plan, mapping.precision, chip.core.rates
             blocks: tuple[TimedBlock, ...] = ()
             padded: tuple[TimedBlock, ...] = ()
+            machine = machines[name]
             if detailed:
                 blocks = timed_step(_laid(*inputs, terms.without_padding), chip, plan, machine, reader)
                 padded = timed_step(_laid(*inputs, terms), chip, plan, machine, reader) if terms.pads(name) else ()
@@ -111,10 +123,10 @@ class TensorParallelLayout(Layout):
                 name=name,
                 machine=machine,
                 seconds=phase_seconds(staged.pass_seconds(overheads), staged.slowest(overheads), batches[name].schedule),
-                work=partial(_die_work, design, batches[name], name, machine.cache),
+                work=partial(_die_work, design, batches[name], name, machine),
                 workers=plan.tp * plan.replicas,
                 flop=partial(_phase_flop, design, job, name),
-                memory=memory if name == "decode" else (),
+                memory=held if name == "decode" else (),
                 timed=blocks,
                 runs=batches[name].runs,
                 between=staged.transfers,
@@ -247,17 +259,45 @@ def _paced_flop(job: BatchArrays, name: str, precision: FormatPlan, rates: Forma
     return useful_operations(blocks, runs, starts)
 
 
-def _die_work(design: Design, batches: PhaseBatches, name: str, cache: DieCache | None) -> PooledActivity:
+def _phase_machines(
+    design: Design,
+    job: BatchArrays,
+    batches: Dict[str, PhaseBatches],
+    machine: HardwareModel,
+    placement: MemoryPlacement | None,
+) -> dict[str, HardwareModel]:
+    """Machine of each phase: with memory tiers, those of a case's contents at each of its steps."""
+    if placement is None:
+        return dict.fromkeys(batches, machine)
+    machines = {}
+    for name, cases, entries in (
+        ("prefill", None, 1),
+        ("decode", batches["decode"].schedule.starts, np.size(job.steps)),
+    ):
+        shares = {
+            content: tuple(spread_over_entries(share, cases, entries) if cases is not None else share for share in by_memory)
+            for content, by_memory in placement.shares.items()
+        }
+        machines[name] = machine._replace(tiers=tiered_reads(design.chip, shares, job.model))
+    return machines
+
+
+def _die_work(design: Design, batches: PhaseBatches, name: str, machine: HardwareModel) -> PooledActivity:
     """Activity of a phase of each case on one device of each stage of a replica."""
     chip, mapping = design.chip, design.mapping
     plan = getattr(mapping, name)
     terms, passes = step_terms(mapping.stack), mapping.stack.attention_passes
     layout = _laid(batches.job, name, plan, mapping.precision, chip.core.rates, terms)
-    room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
+    room, energy_inputs = _room(layout, machine.cache), link_energy_inputs(chip.network)
     work = _done(
         batches.job, name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs, terms,
         batches.runs, batches.schedule.starts,
     )  # fmt: skip
+    if machine.tiers is not None:
+        moved = tier_activity(layout, machine.tiers)
+        work = work.plus(
+            PooledActivity(*(reduce_per_case(np.add, batches.runs * value, batches.schedule.starts) for value in moved))
+        )
     if plan.stages == 1:
         return work
     sent = _message_bytes(batches.job, name, plan, mapping.precision, terms) * batches.runs
@@ -297,6 +337,8 @@ def fastest_speedup(design: Design) -> Any:
 def simulation_obstacle(design: Design) -> str:
     """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
     memory = main_memory(design.chip)
+    if design.chip.tiers is not None:
+        return "chip.tiers, whose reads have a rate only; remove it"
     if memory.banks is not None:
         return ""
     banks = f"chip.{memory.banks_part}"
@@ -419,19 +461,31 @@ def _held(
     )
 
 
-def _main_memory(design: Design, job: BatchArrays, batches: Dict[str, PhaseBatches]) -> MemoryContents:
-    """Contents of the main memory of a device of the fullest stage."""
+def _memories(
+    design: Design, job: BatchArrays, batches: Dict[str, PhaseBatches]
+) -> tuple[tuple[MemoryContents, ...], MemoryPlacement | None]:
+    """Contents of the memories of a device of the fullest stage, and where they are; None without tiers."""
     chip, mapping, plan = design.chip, design.mapping, design.mapping.prefill
     memory = replica_memory(job, batches["prefill"], batches["decode"], plan.stages, plan.replicas)
     demand = EngineDemand(memory.tokens, memory.job.sequences, plan.tp, plan.tp * plan.stages)
     orders = (None,) if plan.stages == 1 else [g.order for g in stage_groups(job.model, job.decode.guesses, plan.stages)]
     fullest: tuple[tuple[str, Any], ...] = ()
+    capacity = device_capacity(chip, mapping)
     for order in orders:
         held = _held(memory, plan, mapping.precision, order)
         beside = engine_memory(chip, mapping, job.model, held.weights, held.activations, demand)
+        if chip.tiers is not None:
+            placement = place_device(chip, mapping, held, beside, capacity)
+            return memories_contents(chip, placement, beside.parts(mapping), capacity), placement
         parts = (("weights", held.weights), (CACHE, held.kv), *beside.parts(mapping))
         fullest = fuller_parts(fullest, parts) if fullest else parts
-    return main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))
+    return (main_memory_contents(chip, fullest, capacity=capacity),), None
+
+
+def place_device(chip: Chip, mapping: Mapping, held: DeviceMemory, beside: EngineMemory, capacity: Any) -> MemoryPlacement:
+    """Placement of what a device holds, in main memory beside activations and reserves, and in tiers."""
+    nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv, EXPERTS: held.experts}
+    return place_contents(chip, mapping, capacity - beside.activations - beside.reserved, nbytes)
 
 
 def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
@@ -579,6 +633,19 @@ def _activations(blocks: tuple[CallBlock, ...]) -> list[float] | None:
     """Bytes of activations of all calls, ascending; None where they are of many designs. [B]"""
     sizes = [call.local for block in blocks for call in block.calls]
     return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
+
+
+def tier_activity(blocks: tuple[CallBlock, ...], tiers: TieredReads) -> PooledActivity:
+    """Activity by which blocks differ where memory tiers have shares of what they read: bytes of main memory, and energy."""
+    moved = energy = 0.0
+    for block in blocks:
+        for call in block.calls:
+            shares = tiers.read_shares(call)
+            if shares is not None:
+                moved = moved + (block.times * call.fetch) * (1.0 - shares[0])
+                each = sum(share * joules for share, joules in zip(shares[1:], tiers.energies[1:], strict=True))
+                energy = energy + (block.times * call.fetch) * each
+    return PooledActivity(memory_bytes=-moved, tier_energy=energy)
 
 
 def device_activity(

@@ -43,9 +43,10 @@ def silicon_limits(chip: Chip) -> list[Limit]:
         "chip.die.max_power_density": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
     }
     if memory_devices(chip) is not None:
-        needed = area.memory_edge_length(chip)
+        tiers = {} if chip.tiers is None else {"memory tiers": area.tier_edge_length(chip)}
+        needed = area.memory_edge_length(chip) - sum(tiers.values())
         devices = needed / chip.die.built_memory_ratio
-        parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices}
+        parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices, **tiers}
     return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
 
 
@@ -130,7 +131,8 @@ def remedy_text(address: str, chip: Chip) -> str:
         return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.is_wafer=true for a wafer"
     if address == "chip.die.memory_edge_share":
         devices = f"chip.{main_memory(chip).devices_part}.device_bandwidth"
-        return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
+        behind = "" if chip.tiers is None else ", a tier behind lanes (chip.tiers.second.attachment=lanes)"
+        return f"use fewer or faster devices ({devices}){behind}, or more dies: chip.die.dies"
     if address == "chip.die.built_cores":
         cores = repairing_cores(chip)
         more = f"build {cores} cores: chip.die.built_cores={cores}, or " if cores else ""

@@ -75,7 +75,7 @@ from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.iteration_time import axis_points, geometric_axes
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
-from dse.evaluators.silicon.energy import host_transfer_energy
+from dse.evaluators.silicon.energy import prefix_transfer_energy
 from dse.space.array_math import Array, ceil_div, maximum, where
 from dse.space.design import Design
 from dse.space.layers import per_reach
@@ -258,7 +258,7 @@ class MultiDieServing(InstanceLayout):
 
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers over die links, from memory to memory, and to hosts."""
-        moved = TransferWork(hosted, host_transfer_energy(hosted, design.chip))
+        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
         if len(die_pools(design, load)) < 2:
             return moved
         room, sent, ways = self._caches_moved(design, load)
