@@ -185,7 +185,41 @@ def kv_pool(mapping: Mapping, placement: MemoryPlacement) -> KvPool:
     return KvPool(where(fits, free[0], whole), shares)
 
 
-def prefix_room(design: Design, placement: MemoryPlacement, pool: KvPool) -> float:
+class ServedPlacement(NamedTuple):
+    """Placement of what a device holds that serves requests, and its KV memory.
+
+    Attributes:
+        placement: with the KV cache of one longest request.
+        pool: KV memory, over all memories that have some of it.
+    """
+
+    placement: MemoryPlacement
+    pool: KvPool
+
+    @property
+    def shares(self) -> dict[str, Shares]:
+        """Shares of contents in each memory, KV caches as the pool has them. [1]"""
+        return self.placement.shares | {KV: self.pool.shares}
+
+
+def place_served(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[str, Any], requests: float) -> ServedPlacement:
+    """Placement on a device that serves requests.
+
+    Where main memory has no room for all of weights and experts beside one longest request, the rule keeps room there for as
+    many as run at once, before experts; these take what is left.
+
+    Args:
+        chip, mapping, main_room, nbytes: as of `place_contents`, with the KV cache of one longest request.
+        requests: that run at once, at most. [1]
+    """
+    one = place_contents(chip, mapping, main_room, nbytes)
+    if float(np.min(one.shares[EXPERTS][0])) < 1.0:
+        together = place_contents(chip, mapping, main_room, {**nbytes, KV: nbytes[KV] * requests})
+        one = one._replace(shares=one.shares | {EXPERTS: together.shares[EXPERTS]})
+    return ServedPlacement(one, kv_pool(mapping, one))
+
+
+def prefix_room(design: Design, served: ServedPlacement) -> float:
     """Room for prefixes in the tier that keeps them, beside all that is placed there. [B]
 
     Raises:
@@ -193,7 +227,7 @@ def prefix_room(design: Design, placement: MemoryPlacement, pool: KvPool) -> flo
     """
     place = placement_plan(design.mapping).prefixes
     memory = 1 + TIERS.index(place)
-    left = float(np.max(placement.rooms_left(KV)[memory] - pool.nbytes * pool.shares[memory]))
+    left = float(np.max(served.placement.rooms_left(KV)[memory] - served.pool.nbytes * served.pool.shares[memory]))
     if left <= 0:
         raise DesignError(
             f"mapping.memory_placement.prefixes: other contents take all room of the {place} memory; raise "

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_memory
-from dse.evaluators.accounting.memory_placement import KvPool, MemoryPlacement, kv_pool, place_contents, prefix_room
+from dse.evaluators.accounting.memory_placement import ServedPlacement, place_served, prefix_room
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.device_stages import stage_groups
@@ -95,7 +95,7 @@ def tightest_stage(
 ) -> tuple[Any, RequestMemory]:
     """Free KV memory of a die of the stage that fewest requests fill, and that of one request. [B]"""
     if design.chip.tiers is not None:
-        return pool_placement(design, load, plan, largest)[1].nbytes, stage_request_memory(design, load, plan.tp, None)
+        return pool_placement(design, load, plan, largest).pool.nbytes, stage_request_memory(design, load, plan.tp, None)
     capacity, stages = device_capacity(design.chip, design.mapping), []
     for stage in stage_segments(load, plan):
         held = held_memory(design, load, plan, 0, largest, stage)
@@ -110,33 +110,14 @@ def tightest_stage(
     return min(stages, key=requests)
 
 
-def place_pool(
-    design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration, requests: Any = 1.0
-) -> MemoryPlacement:
-    """Placement of what a die of a pool holds, with the KV caches of some longest requests."""
-    held = held_memory(design, load, plan, load.longest - 1, largest, None)
-    nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv * requests, EXPERTS: held.experts}
-    room = device_capacity(design.chip, design.mapping) - held.activations - held.reserved
-    return place_contents(design.chip, design.mapping, room, nbytes)
-
-
 @memoize_by_identity
-def pool_placement(
-    design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration
-) -> tuple[MemoryPlacement, KvPool]:
-    """Placement of what a die of a pool holds, and its KV memory.
-
-    Where main memory has no room for all of weights and experts beside one longest request, the rule keeps room there for as
-    many as run at once, before experts; these take what is left.
-    """
-    one = place_pool(design, load, plan, largest)
-    if float(one.shares[EXPERTS][0]) == 1.0:
-        return one, kv_pool(design.mapping, one)
+def pool_placement(design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration) -> ServedPlacement:
+    """Placement of what a die of a pool with memory tiers holds, and its KV memory."""
+    held = held_memory(design, load, plan, load.longest - 1, largest, None)
+    nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv, EXPERTS: held.experts}
+    room = device_capacity(design.chip, design.mapping) - held.activations - held.reserved
     together = float(min(float(np.max(largest.requests)), len(load.requests.prompt)))
-    full = place_pool(design, load, plan, largest, together)
-    experts = {EXPERTS: full.shares[EXPERTS]}
-    placement = one._replace(shares=one.shares | experts)
-    return placement, kv_pool(design.mapping, placement)
+    return place_served(design.chip, design.mapping, room, nbytes, together)
 
 
 def prefix_memory(
@@ -146,8 +127,7 @@ def prefix_memory(
     tier = prefix_tier(design)
     if tier is None:
         return None
-    placement, pool = pool_placement(design, load, plan, largest)
-    return prefix_room(design, placement, pool), float(np.max(tier.bandwidth))
+    return prefix_room(design, pool_placement(design, load, plan, largest)), float(np.max(tier.bandwidth))
 
 
 NEGLIGIBLE_BYTES = 1e-9

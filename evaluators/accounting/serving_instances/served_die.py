@@ -13,6 +13,7 @@ from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.program.activity import Activity
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
+from dse.space.model import Model
 
 
 class ServedDie(NamedTuple):
@@ -28,6 +29,7 @@ class ServedDie(NamedTuple):
         remedy_text: of a violated limit.
         request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
             no such work.
+        with_tiers: kind of a die whose memory tiers have shares of contents, for a model; None where dies have no tiers.
     """
 
     kind: DieKind
@@ -38,3 +40,4 @@ class ServedDie(NamedTuple):
     breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
     remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
     request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
+    with_tiers: Callable[[Design, Mapping[str, Any], Model], DieKind] | None = None

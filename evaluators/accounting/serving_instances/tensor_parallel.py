@@ -46,7 +46,6 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     fullest_stage_request,
     held_memory,
     largest_iterations,
-    place_pool,
     pool_placement,
     pool_plans,
     prefix_memory,
@@ -96,7 +95,6 @@ from dse.evaluators.layouts.tensor_parallel import device_blocks
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
-from dse.evaluators.machine.tiered_reads import KV
 from dse.evaluators.serving.iteration_time import geometric_axes as points
 from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
 from dse.evaluators.serving.scheduling_policy import pool_policies
@@ -139,7 +137,7 @@ class TensorParallelServing(InstanceLayout):
                 held = held_memory(design, load, plan, load.longest - 1, largest, stage)
                 beside = EngineMemory(held.activations, held.reserved)
                 if chip.tiers is not None:
-                    placement = place_pool(design, load, plan, largest)
+                    placement = pool_placement(design, load, plan, largest).placement
                     tiered += memory_limits(memories_contents(chip, placement, beside.parts(mapping), capacity))
                     continue
                 parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
@@ -190,7 +188,7 @@ class TensorParallelServing(InstanceLayout):
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool, with the KV memory of one of its dies on the tightest stage."""
-        mapping = design.mapping
+        chip, mapping = _chip_and_mapping(design)
         sizes = step_terms(mapping.stack).sizes
 
         def instance(place: int, plan: TensorParallelPlan, largest: LargestIteration) -> ServingInstance:
@@ -199,7 +197,10 @@ class TensorParallelServing(InstanceLayout):
                 return seconds if design_count(design) else seconds[..., 0]
 
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
-            key = "" if design_count(design) else iteration_time_key(design, load, *_instance_key(plan), without=without)
+            own = _instance_key(plan)
+            if chip.tiers is not None:
+                own = (*own, pool_placement(design, load, plan, largest).shares)
+            key = "" if design_count(design) else iteration_time_key(design, load, *own, without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
             free, room = tightest_stage(design, load, plan, largest)
             shares = _stage_shares(design, load, place, plan)
@@ -533,8 +534,7 @@ def _instance_machine(design: Design, load: ServingLoad, tp: Any) -> HardwareMod
         return machine
     pools = zip(pool_plans(design.mapping), largest_iterations(design.mapping, load), strict=True)
     plan, largest = next((plan, largest) for plan, largest in pools if float(plan.tp) == float(tp))
-    placement, pool = pool_placement(design, load, plan, largest)
-    return machine._replace(tiers=tiered_reads(design.chip, placement.shares | {KV: pool.shares}, load.model))
+    return machine._replace(tiers=tiered_reads(design.chip, pool_placement(design, load, plan, largest).shares, load.model))
 
 
 def _scored_positions(reach: AttentionReach, guesses: int, context: Array) -> Any:
