@@ -172,7 +172,7 @@ def check_places(chip: Any, plan: PlacementPlan) -> None:
             )
 
 
-def check_placement(chip: Any, mapping: Any, *, serves: bool) -> None:
+def check_placement(chip: Any, mapping: Any, *, serves: bool, is_model: bool = True) -> None:
     """Refuse a placement on a chip without tiers, in a memory that is not there, or of prefixes that nothing keeps.
 
     Raises:
@@ -185,6 +185,11 @@ def check_placement(chip: Any, mapping: Any, *, serves: bool) -> None:
         raise DesignError(
             "mapping.memory_placement: has no effect, since the chip has main memory only; add a tier: "
             "+part@chip.tiers=tier_lpddr5x"
+        )
+    if not is_model:
+        raise DesignError(
+            "mapping.memory_placement: has no effect, since a single kernel reads main memory only; leave it out, or use "
+            "workload=static"
         )
     check_places(chip, plan)
     why = "" if plan.prefixes == AUTO_PLACEMENT else _unplaced_prefixes(plan, mapping.serving if serves else None)

@@ -224,7 +224,9 @@ def _parse_design(
     software_of(record)
     _refuse_parts(part, case)
     check_tiers(part)
-    check_placement(part, record, serves=case is ServingLoad)
+    check_placement(part, record, serves=case is ServingLoad, is_model=case in (BatchCase, ServingLoad))
+    if config.get("pools") and part.tiers is not None:
+        raise DesignError("chip.tiers: pools on unlike chips read main memory only; leave out pools, or ~chip.tiers")
     _refuse_ahead(part, record)
     _refuse_products(record)
     _refuse_states(record)
@@ -251,6 +253,8 @@ def _parse_pools(
     except DesignError as error:
         raise DesignError(f"pools.prefill: {error}") from None
     _refuse_pipelined_pool(prefill.mapping, PREFILL_ADDRESS)
+    if prefill.chip.tiers is not None:
+        raise DesignError("pools.prefill.chip.tiers: pools on unlike chips read main memory only; ~pools.prefill.chip.tiers")
     sources += [replace(source, address=f"{PREFILL_ADDRESS}{source.address}") for source in own]
     link = parse_record(PoolLink, config["link"], "pools.link", sources)
     pools = UnlikePools(prefill=PrefillPool(chip=prefill.chip, mapping=prefill.mapping), link=link)

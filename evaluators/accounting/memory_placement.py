@@ -247,12 +247,3 @@ def refuse_staged_tiers(design: Design) -> None:
             "chip.tiers: pipeline stages, and attention and FFNs on dies of their own, read main memory only; set "
             "mapping.both.pp=1, or ~chip.tiers"
         )
-
-
-def unused_tiers(chip: Chip, placement: MemoryPlacement) -> list[str]:
-    """Names of the tiers of a chip in which nothing is placed."""
-    return [
-        name
-        for memory, (name, _) in enumerate(tiers_of(chip), 1)
-        if not any(float(placement.bytes_in(content, memory)) > 0 for content in CONTENTS)
-    ]
