@@ -62,7 +62,7 @@ def _main_share(content: str) -> Any:
 
 @record_class
 class PlacementPlan:
-    """Memory of each content on a chip with memory tiers: main, second, third or fourth; auto for the rule."""
+    """Memory of each content on a chip with tiers: main, second, third, fourth, or auto."""
 
     weights: str = option_field("memory of weights besides those of routed experts", PLACES, default=AUTO_PLACEMENT)
     weights_main_share: Number = _main_share("weights")
@@ -132,7 +132,7 @@ def prefix_bandwidth(design: Any) -> Any:
 
 
 def check_tiers(chip: Any) -> None:
-    """Refuse tiers that are out of order, have no devices, or say lanes that their interface does not have.
+    """Refuse tiers that are out of order, have no devices, or have no lanes.
 
     Raises:
         DesignError: the first, with its address and what would do.
@@ -173,7 +173,7 @@ def check_places(chip: Any, plan: PlacementPlan) -> None:
 
 
 def check_placement(chip: Any, mapping: Any, *, serves: bool, is_model: bool = True) -> None:
-    """Refuse a placement on a chip without tiers, in a memory that is not there, or of prefixes that nothing keeps.
+    """Refuse a placement that a chip or a workload does not have.
 
     Raises:
         DesignError: the first, with its address and what would do.

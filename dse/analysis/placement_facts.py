@@ -1,4 +1,4 @@
-"""Where the contents of a model are on a chip with memory tiers, as text for the first lines of an answer."""
+"""Memory of each content of a model on a chip with memory tiers, as text of an answer."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dse.space.workload import BatchCase, ServingLoad, Workload
 
 
 def placement_facts(design: Design, workload: Workload) -> list[tuple[str, str]]:
-    """Contents of each memory of the fullest device, and tiers in which nothing is placed; empty without tiers.
+    """Contents of each memory of the fullest device, and tiers without any; empty without tiers.
 
     Of served requests, KV caches are those of one longest request.
     """
@@ -20,18 +20,18 @@ def placement_facts(design: Design, workload: Workload) -> list[tuple[str, str]]
         return []
     if not isinstance(workload.cases[0], BatchCase | ServingLoad):
         return [("memories", "a single kernel reads main memory only; no tier is used")]
-    found, prefixes = limits(design, workload), placement_plan(design.mapping).prefixes
-    texts = [f"main: {_contents_text(found, main_memory(design.chip).address('capacity'))}"]
+    known_limits, prefixes = limits(design, workload), placement_plan(design.mapping).prefixes
+    texts = [f"main: {_contents_text(known_limits, main_memory(design.chip).address('capacity'))}"]
     for name, _ in tiers_of(design.chip):
-        held = [_contents_text(found, tier_address(name, "capacity")), "prefixes" if name == prefixes else ""]
+        held = [_contents_text(known_limits, tier_address(name, "capacity")), "prefixes" if name == prefixes else ""]
         idle = f"nothing is placed in it; +mapping.memory_placement.kv={name} would (or weights, experts, prefixes)"
         texts.append(f"{name}: {', '.join(filter(None, held)) or idle}")
     return [("memories", "; ".join(texts))]
 
 
-def _contents_text(found: list[Limit], address: str) -> str:
+def _contents_text(known_limits: list[Limit], address: str) -> str:
     """Contents that a memory must hold, largest over cases, as text; empty string where there are none."""
     sizes = dict[str, float]()
-    for part, value in (item for limit in found if limit.address == address for item in limit.parts):
+    for part, value in (item for limit in known_limits if limit.address == address for item in limit.parts):
         sizes[part] = max(sizes.get(part, 0.0), float(np.max(value)))
     return ", ".join(f"{part} {format_quantity(size, 'B')}" for part, size in sizes.items() if size > 0)

@@ -1,4 +1,4 @@
-"""Placement of a model's contents in main memory and memory tiers: the rule, room for it, and reads that follow from it.
+"""Placement of a model's contents in main memory and memory tiers: the rule, room and reads.
 
 The rule places what an iteration reads most often per byte in the fastest memory: weights and KV caches, which each decode step
 reads whole, before routed experts, of which it reads those that tokens go to. Memories are taken in the order of the chip, so
@@ -34,12 +34,15 @@ from dse.space.memory_tiers import (
 )
 from dse.space.model import Model
 
+FULL = 1 - 1e-12
+"""Share of a memory that the rule fills, so that sums of shares, rounded, still fit. [1]"""
+
 NAMES = {WEIGHTS: "weights", KV: CACHE, EXPERTS: "routed experts"}
 """Contents as limits list them."""
 
 
 class MemoryPlacement(NamedTuple):
-    """Shares of contents in each memory of a device, and the room that is left; leaves broadcast over designs.
+    """Shares of contents in each memory of a device; leaves broadcast over designs.
 
     Attributes:
         nbytes: of each content on the device. [B]
@@ -90,12 +93,14 @@ def place_contents(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[st
             continue
         rest, taken = nbytes[content] * 1.0, list[Any]()
         for memory, room in enumerate(left):
-            here = rest if memory == len(left) - 1 else minimum(rest, maximum(room, 0.0))
-            taken.append(here)
-            left[memory], rest = room - here, rest - here
-        some = nbytes[content] > 0
+            taken_bytes = rest if memory == len(left) - 1 else minimum(rest, maximum(room, 0.0) * FULL)
+            taken.append(taken_bytes)
+            left[memory], rest = room - taken_bytes, rest - taken_bytes
+        is_there = nbytes[content] > 0
         whole = divisor(nbytes[content])
-        shares[content] = tuple(where(some, here / whole, float(memory == 0)) for memory, here in enumerate(taken))
+        shares[content] = tuple(
+            where(is_there, taken_bytes / whole, float(memory == 0)) for memory, taken_bytes in enumerate(taken)
+        )
     return MemoryPlacement(dict(nbytes), shares, rooms)
 
 
@@ -212,11 +217,11 @@ def place_served(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[str,
         chip, mapping, main_room, nbytes: as of `place_contents`, with the KV cache of one longest request.
         requests: that run at once, at most. [1]
     """
-    one = place_contents(chip, mapping, main_room, nbytes)
-    if float(np.min(one.shares[EXPERTS][0])) < 1.0:
+    placement = place_contents(chip, mapping, main_room, nbytes)
+    if float(np.min(placement.shares[EXPERTS][0])) < 1.0:
         together = place_contents(chip, mapping, main_room, {**nbytes, KV: nbytes[KV] * requests})
-        one = one._replace(shares=one.shares | {EXPERTS: together.shares[EXPERTS]})
-    return ServedPlacement(one, kv_pool(mapping, one))
+        placement = placement._replace(shares=placement.shares | {EXPERTS: together.shares[EXPERTS]})
+    return ServedPlacement(placement, kv_pool(mapping, placement))
 
 
 def prefix_room(design: Design, served: ServedPlacement) -> float:

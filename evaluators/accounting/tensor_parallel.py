@@ -12,7 +12,7 @@ import numpy as np
 from dse.evaluators.accounting import breakdown
 from dse.evaluators.accounting.batch_account import keeps_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
-from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case, spread_over_entries
+from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
 from dse.evaluators.accounting.device_pipelines import (
     STAGE_LIMITS,
     PhaseBatches,
@@ -29,15 +29,13 @@ from dse.evaluators.accounting.device_pipelines import (
     stage_remedy,
     staged_seconds,
 )
-from dse.evaluators.accounting.engine_memory import EngineDemand, EngineMemory, device_capacity, engine_limits, engine_memory
+from dse.evaluators.accounting.device_placement import phase_machines, place_device, tiered_phase_activity
+from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
-from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents, sum_parts
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.memory_placement import (
     MemoryPlacement,
     memories_contents,
-    place_contents,
-    refuse_staged_tiers,
-    tiered_reads,
 )
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
@@ -63,7 +61,6 @@ from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, 
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
-from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS, TieredReads
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip
@@ -98,10 +95,8 @@ class TensorParallelLayout(Layout):
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
         batches = {name: phase_batches(job, name, getattr(mapping, name)) for name in ("prefill", "decode")}
-        if max(mapping.prefill.stages, mapping.decode.stages) > 1:
-            refuse_staged_tiers(design)
         held, placement = _memories(design, job, batches)
-        machines = _phase_machines(design, job, batches, machine, placement)
+        machines = phase_machines(design, job, batches, machine, placement)
         terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan) -> PhaseCost:
@@ -259,29 +254,6 @@ def _paced_flop(job: BatchArrays, name: str, precision: FormatPlan, rates: Forma
     return useful_operations(blocks, runs, starts)
 
 
-def _phase_machines(
-    design: Design,
-    job: BatchArrays,
-    batches: Dict[str, PhaseBatches],
-    machine: HardwareModel,
-    placement: MemoryPlacement | None,
-) -> dict[str, HardwareModel]:
-    """Machine of each phase: with memory tiers, those of a case's contents at each of its steps."""
-    if placement is None:
-        return dict.fromkeys(batches, machine)
-    machines = {}
-    for name, cases, entries in (
-        ("prefill", None, 1),
-        ("decode", batches["decode"].schedule.starts, np.size(job.steps)),
-    ):
-        shares = {
-            content: tuple(spread_over_entries(share, cases, entries) if cases is not None else share for share in by_memory)
-            for content, by_memory in placement.shares.items()
-        }
-        machines[name] = machine._replace(tiers=tiered_reads(design.chip, shares, job.model))
-    return machines
-
-
 def _die_work(design: Design, batches: PhaseBatches, name: str, machine: HardwareModel) -> PooledActivity:
     """Activity of a phase of each case on one device of each stage of a replica."""
     chip, mapping = design.chip, design.mapping
@@ -294,10 +266,7 @@ def _die_work(design: Design, batches: PhaseBatches, name: str, machine: Hardwar
         batches.runs, batches.schedule.starts,
     )  # fmt: skip
     if machine.tiers is not None:
-        moved = tier_activity(layout, machine.tiers)
-        work = work.plus(
-            PooledActivity(*(reduce_per_case(np.add, batches.runs * value, batches.schedule.starts) for value in moved))
-        )
+        work = work.plus(tiered_phase_activity(layout, machine.tiers, batches))
     if plan.stages == 1:
         return work
     sent = _message_bytes(batches.job, name, plan, mapping.precision, terms) * batches.runs
@@ -482,18 +451,6 @@ def _memories(
     return (main_memory_contents(chip, fullest, capacity=capacity),), None
 
 
-def place_device(chip: Chip, mapping: Mapping, held: DeviceMemory, beside: EngineMemory, capacity: Any) -> MemoryPlacement:
-    """Placement of what a device holds, in main memory beside activations and reserves, and in tiers."""
-    nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv, EXPERTS: held.experts}
-    return place_contents(chip, mapping, capacity - beside.activations - beside.reserved, nbytes)
-
-
-def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """The larger of two contents of a memory with equal names, design by design. [B]"""
-    more = sum_parts(others) > sum_parts(parts)
-    return tuple((name, where(more, other, value)) for (name, value), (_, other) in zip(parts, others, strict=True))
-
-
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     if plan.prefetch == "none":
         return NO_PREFETCH
@@ -633,19 +590,6 @@ def _activations(blocks: tuple[CallBlock, ...]) -> list[float] | None:
     """Bytes of activations of all calls, ascending; None where they are of many designs. [B]"""
     sizes = [call.local for block in blocks for call in block.calls]
     return sorted(map(float, sizes)) if all(isinstance(size, int | float) for size in sizes) else None
-
-
-def tier_activity(blocks: tuple[CallBlock, ...], tiers: TieredReads) -> PooledActivity:
-    """Activity by which blocks differ where memory tiers have shares of what they read: bytes of main memory, and energy."""
-    moved = energy = 0.0
-    for block in blocks:
-        for call in block.calls:
-            shares = tiers.read_shares(call)
-            if shares is not None:
-                moved = moved + (block.times * call.fetch) * (1.0 - shares[0])
-                each = sum(share * joules for share, joules in zip(shares[1:], tiers.energies[1:], strict=True))
-                energy = energy + (block.times * call.fetch) * each
-    return PooledActivity(memory_bytes=-moved, tier_energy=energy)
 
 
 def device_activity(

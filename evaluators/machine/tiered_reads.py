@@ -30,12 +30,12 @@ Shares = tuple[Any, ...]
 
 
 def content_of(call: KernelCall) -> str:
-    """Content that a call reads, an entry of `space.memory_tiers.CONTENTS`; empty string for what is in main memory only."""
+    """Content that a call reads, or an empty string for what is in main memory only."""
     return EXPERTS if call.reads == "weights" and call.name in ROUTED else TIERED.get(call.reads, "")
 
 
 class TieredReads(NamedTuple):
-    """Memories of a chip relative to its main memory, and the shares of contents in them; leaves broadcast over designs.
+    """Memories of a chip and the shares of contents in them; leaves broadcast over designs.
 
     Attributes:
         ratios: bandwidth of main memory over that of each memory; main memory first. [1]

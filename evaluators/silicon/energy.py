@@ -153,7 +153,7 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
 
 
 def prefix_transfer_energy(nbytes: Any, design: Design) -> Any:
-    """Energy of bytes of KV caches moved between main memory and the memory of prefixes; broadcasts over designs. [J]"""
+    """Energy of bytes moved between main memory and the memory of prefixes. [J]"""
     tier = prefix_tier(design)
     if tier is None:
         return host_transfer_energy(nbytes, design.chip)

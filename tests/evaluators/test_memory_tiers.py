@@ -309,7 +309,8 @@ def test_prefixes_in_a_tier_are_those_of_a_host() -> None:
     words = (
         "chip=h200", "model=llama3_8b", "model.max_position=131072", "workload=serving", "workload.requests=100",
         "workload.prompt=400", "workload.output=30", "workload.sessions={turns: 8, think: 30 s}", "workload.rate=6 Hz",
-        "mapping.both.tp=1", "mapping.serving.prefix_cache=shared", "mapping.serving.kv_blocks=600", "mapping.serving.block_size=32",
+        "mapping.both.tp=1", "mapping.serving.prefix_cache=shared", "mapping.serving.kv_blocks=1200",
+        "mapping.serving.block_size=16",
     )  # fmt: skip
     design, workload = question_of(*words)
     host = {"mapping.serving.host_kv_capacity": 2e10, "mapping.serving.host_bandwidth": 4e9}

@@ -123,7 +123,7 @@ def pool_placement(design: Design, load: ServingLoad, plan: TensorParallelPlan, 
 def prefix_memory(
     design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration
 ) -> tuple[float, float] | None:
-    """Room of a die in the tier of prefixes beside other contents, and its bandwidth; None without one. [B], [B/s]"""
+    """Room of a die's tier for prefixes, and its bandwidth; None without one. [B], [B/s]"""
     tier = prefix_tier(design)
     if tier is None:
         return None

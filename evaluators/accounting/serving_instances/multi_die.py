@@ -14,7 +14,7 @@ between them: all that can be on their way are, beside nothing else.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,15 +77,15 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_requests,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
-from dse.evaluators.accounting.serving_instances.served_die import ServedDie
+from dse.evaluators.accounting.serving_instances.served_die import TightestStage, served_die
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
-from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
+from dse.evaluators.accounting.tensor_parallel import fastest_speedup
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.layouts.engine_overheads import OverheadTimes, lone_request_host_seconds
-from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
+from dse.evaluators.layouts.micro_batches import IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
 from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
@@ -416,26 +416,6 @@ def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
     return [*limits, port_limit(chip), *engine_limits(mapping, load.model, load.guesses)]
 
 
-class TightestStage(NamedTuple):
-    """The pipeline stage with least free memory, for one of its dies.
-
-    Attributes:
-        weights: [B]
-        beside: activations and dispatched tokens of the largest iterations, by item. [B]
-        kv: bytes of positions that are kept, by reach, and of states of sequences.
-        shares: of the time of an iteration, by stage of all.
-        fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
-        experts: of `weights`, those of routed experts and their copies. [B]
-    """
-
-    weights: float
-    beside: tuple[tuple[str, float], ...]
-    kv: Callable[[Any, float], Any]
-    shares: tuple[float, ...]
-    fed: tuple[tuple[str, float], ...] = ()
-    experts: float = 0.0
-
-
 def die_kind(design: Design, load: ServingLoad, pool: DiePool) -> DieKind:
     """Work of a die of a pool: with memory tiers, those of its contents."""
     return served_die(design).kind if design.chip.tiers is None else _tiered_kind(design, load, pool)
@@ -637,55 +617,3 @@ def _longest_case(load: ServingLoad) -> BatchCase:
 
 def _case_arrays(case: BatchCase) -> Any:
     return arrays_of_cases(case.model, ((0, case),), "mean")
-
-
-def _tile_die() -> ServedDie:
-    """A die of tiles, whose work is shared between designs."""
-    from dse.evaluators.accounting import tile_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        dies.die_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        dies.request_die_work,
-    )
-
-
-def _shared_cache_die() -> ServedDie:
-    """A die with a shared cache."""
-    from dse.evaluators.accounting import shared_cache_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        device_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        _request_nothing,
-        lambda design, shares, model: dies.tiered_kind(dies.die_reads(design, shares, model)),
-    )
-
-
-def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
-    """Request no work of a die, where none is shared between designs."""
-
-
-MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}
-"""Functions that give the die, by the software that runs; they import its module at first use."""
-
-
-def served_die(design: Design) -> ServedDie:
-    """The die of a design's system."""
-    return served_die_of_software(software_of(design.mapping))
-
-
-@cache
-def served_die_of_software(software: str) -> ServedDie:
-    """The die of systems with some software."""
-    return MADE_BY_SOFTWARE[software]()

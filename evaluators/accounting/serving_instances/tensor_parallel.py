@@ -25,12 +25,13 @@ from dse.evaluators.accounting.device_pipelines import (
     stage_remedy,
     staged_seconds,
 )
+from dse.evaluators.accounting.device_placement import tier_activity
 from dse.evaluators.accounting.engine_memory import (
     EngineMemory,
     device_capacity,
     engine_limits,
 )
-from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import fuller_parts, main_memory_contents, memory_limits
 from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
@@ -66,13 +67,11 @@ from dse.evaluators.accounting.tensor_parallel import (
     device_activity,
     device_peak_rates,
     fastest_speedup,
-    fuller_parts,
     idle_die_limits,
     iteration_rows,
     plan_stages,
     port_limit,
     refuse_kv_head_option,
-    tier_activity,
     timed_step,
     usual_pace,
 )
