@@ -34,4 +34,4 @@ def _contents_text(known_limits: list[Limit], address: str) -> str:
     sizes = dict[str, float]()
     for part, value in (item for limit in known_limits if limit.address == address for item in limit.parts):
         sizes[part] = max(sizes.get(part, 0.0), float(np.max(value)))
-    return ", ".join(f"{part} {format_quantity(size, 'B')}" for part, size in sizes.items() if size > 0)
+    return ", ".join(f"{part} {format_quantity(size, 'B')}" for part, size in sizes.items() if size >= 1)

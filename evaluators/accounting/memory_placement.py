@@ -80,7 +80,7 @@ def place_contents(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[st
     plan, tiers = placement_plan(mapping), tiers_of(chip)
     check_places(chip, plan)
     rooms = (main_room, *(tier.capacity for _, tier in tiers))
-    left, shares = list(rooms), dict[str, Shares]()
+    left, shares = [room * FULL for room in rooms], dict[str, Shares]()
     for content in CONTENTS:
         place = getattr(plan, content)
         if place == AUTO_PLACEMENT:
@@ -93,7 +93,7 @@ def place_contents(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[st
             continue
         rest, taken = nbytes[content] * 1.0, list[Any]()
         for memory, room in enumerate(left):
-            taken_bytes = rest if memory == len(left) - 1 else minimum(rest, maximum(room, 0.0) * FULL)
+            taken_bytes = rest if memory == len(left) - 1 else minimum(rest, maximum(room, 0.0))
             taken.append(taken_bytes)
             left[memory], rest = room - taken_bytes, rest - taken_bytes
         is_there = nbytes[content] > 0

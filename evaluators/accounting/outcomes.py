@@ -107,6 +107,7 @@ _ONE_CHIP_LIMITS = {
     "chip.die_link.link_bandwidth": "B/s",
     "chip.die.built_cores": "1",
     **dict.fromkeys(TIER_LIMITS, "B"),
+    "chip.dram.footprint": "mm2",
     **{f"mapping.memory_placement.{field.name}": "layout" for field in fields(PlacementPlan)},
 }
 
