@@ -353,3 +353,19 @@ def test_what_nothing_reads_is_refused(words: tuple[str, ...], why: str) -> None
 def test_machines_without_devices_refuse_tiers_by_name() -> None:
     with pytest.raises(DesignError, match=r"chip\.tiers: a mesh of tiles does not read it"):
         asked("chip=tile32", "model=llama3_8b", "+part@chip.tiers=tier_host")
+
+
+def test_stacked_memory_fits_above_the_dies_or_says_so() -> None:
+    """Devices by bandwidth or capacity, whichever needs more; no die edge, and a limit of area."""
+    words = ("chip=h200", "dram@chip.dram=stacked", "model=llama3_8b", *SIZES, "chip.hbm.capacity=60 GB")
+    base, workload = question_of(*words, "chip.hbm.bandwidth=20 TB/s")
+    chip = replace(base.chip, published=None)
+    devices = chip.dram
+    by_bandwidth, by_capacity = 20e12 / devices.device_bandwidth, 60e9 / devices.device_capacity
+    assert area.memory_device_count(chip) == pytest.approx(max(by_bandwidth, by_capacity))
+    assert area.memory_edge_length(chip) == 0
+    found = {limit.address: limit for limit in limits(replace(base, chip=chip), workload)}
+    assert float(found["chip.dram.footprint"].need) == pytest.approx(max(by_bandwidth, by_capacity) * devices.footprint)
+    assert float(found["chip.dram.footprint"].have) == pytest.approx(float(area.total_area(chip)))
+    large, _ = question_of(*words[:-1], "chip.hbm.capacity=900 GB", "chip.hbm.bandwidth=20 TB/s")
+    assert "chip.dram.footprint" in str(explain_infeasibility(large, workload))
