@@ -18,6 +18,7 @@ from dse.space.fields import (
 )
 from dse.space.main_memory import CHANNEL_SIDES as CHANNEL_SIDES  # where packages outside import it from
 from dse.space.main_memory import HighBandwidthMemory, TileMemory, main_memory
+from dse.space.memory_tiers import MemoryTiers
 from dse.space.number_formats import FormatRates
 from dse.space.published import PublishedFacts
 from dse.space.technology import BaseDies, Carrier, DieBudget, DieCrossings, DramDevices, Economics, PaperAreas, ProcessNode
@@ -330,6 +331,7 @@ class Chip:
     d2d: Any = part_field("links from die to die", DieLinks)
     nodes: Any = part_field("nodes of dies, with a scale-out network between them", ScaleOutNetwork, former="boxes")
     chain: Any = part_field("chips in a chain that share the layers of a model", ChipChain)
+    tiers: Any = part_field("memories behind main memory, in order", MemoryTiers)
     published: Any = part_field("facts of the chip's data sheet", PublishedFacts)
 
 

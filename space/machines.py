@@ -39,7 +39,7 @@ _POOL = {
 }
 
 MACHINES: dict[str, Parts] = {
-    POOL: Parts("a shared-cache die", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "published")),
+    POOL: Parts("a shared-cache die", _POOL | {"network": DeviceLinks}, ("power", "areas", "base", "tiers", "published")),
     WAFER: Parts(
         "a mesh of cores",
         {"mesh": Mesh, "clock": None, "core": MeshCore, "noc": MeshNoc, "power": None, **SILICON},
@@ -48,7 +48,7 @@ MACHINES: dict[str, Parts] = {
     TILES: Parts("a mesh of tiles", _TILES, ("faults", "decode", "l2", "die_link", "published")),
     DIES: Parts("dies of tiles", _TILES | {"dies": DieGrid, "d2d": DieLinks}, ("faults", "carrier", "nodes", "published")),
     POOLED: Parts(
-        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "nodes", "published")
+        "many shared-cache dies", _POOL | {"dies": DieGrid, "d2d": DieLinks}, ("power", "base", "nodes", "tiers", "published")
     ),
     MEMORY: Parts("a memory without cores", {"memory": MemorySystem}, ("dram",)),
     NETWORK: Parts("a network without cores", {"mesh": Mesh, "clock": None, "router": Router}, ("faults", "technology")),

@@ -10,6 +10,7 @@ import numpy as np
 from dse.space.array_math import Number
 from dse.space.fields import integer_field, option_field, part_field, quantity_field, record_class, refused_field
 from dse.space.inference_engine import InferenceEngine
+from dse.space.memory_tiers import PlacementPlan
 from dse.space.number_formats import BYTES_BY_FORMAT as BYTES_BY_FORMAT
 from dse.space.number_formats import explain_unfit, formats_of_tensor
 from dse.space.stack import Stack
@@ -775,6 +776,9 @@ class Mapping:
     stack: Any = part_field("software stack: shares of a die's peaks that libraries reach, and launch overheads", Stack)
     inference_engine: Any = part_field(
         "inference engine: memory that it leaves for KV caches, formats and degrees; all free memory if absent", InferenceEngine
+    )
+    memory_placement: Any = part_field(
+        "memory of each content on a chip with memory tiers; by the rule if absent", PlacementPlan
     )
     kv_placement: Any = option_field("where a new token's keys and values are stored", absent=True, former="kv")
     kv_heads: Any = option_field("width of W_K, W_V and the KV cache as stored", KV_HEADS, absent=True)

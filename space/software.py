@@ -69,7 +69,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         _phases(TensorParallelPlan) | {"stack": Stack},
         POOL,
         "tensor_parallel:TensorParallelLayout",
-        may=("inference_engine",),
+        may=("inference_engine", "memory_placement"),
     ),
     REGIONS: ModelLayout("a model on regions of a mesh", _phases(RegionPlan) | _CACHES, WAFER, "regions:RegionLayout"),
     PIPELINES: ModelLayout(
@@ -82,7 +82,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         _phases(SharedCacheDiesPlan) | {"stack": Stack},
         POOLED,
         "shared_cache_dies:SharedCacheDiesLayout",
-        may=("inference_engine",),
+        may=("inference_engine", "memory_placement"),
     ),
     SERVED_DEVICES: ModelLayout(
         "requests served on dies",
@@ -90,7 +90,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         POOL,
         "serving_instances.tensor_parallel:TensorParallelServing",
         serves=True,
-        may=("inference_engine",),
+        may=("inference_engine", "memory_placement"),
     ),
     SERVED_REGIONS: ModelLayout(
         "requests served on regions of a mesh",
@@ -126,7 +126,7 @@ MODEL_LAYOUTS: dict[str, ModelLayout] = {
         POOLED,
         "serving_instances.multi_die:MultiDieServing",
         serves=True,
-        may=("inference_engine",),
+        may=("inference_engine", "memory_placement"),
     ),
 }
 """Layouts of models; this is the one place that names the parts, the machine and the class of a layout."""

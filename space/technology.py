@@ -93,7 +93,7 @@ class DieCrossings:
 
 @record_class
 class DramDevices:
-    """Main memory devices beside the die: bandwidth, area, die edge, energy, power and price of each."""
+    """Memory devices beside the die, or stacked above it: bandwidth, area, die edge, energy, power and price of each."""
 
     device_bandwidth: Number = quantity_field(
         "B/s", "bandwidth of a device: a stack of HBM, a chip of GDDR", positive=True, former="device"
@@ -105,6 +105,12 @@ class DramDevices:
     )
     idle_power: Number = quantity_field("W", "power of an idle device", former="idle")
     price: Number = quantity_field("USD/B", "of its capacity")
+    footprint: Any = quantity_field(
+        "mm2", "area of a device that is stacked above the cores; absent beside the die", absent=True, positive=True
+    )
+    device_capacity: Any = quantity_field(
+        "B", "capacity of a device that is stacked above the cores; absent beside the die", absent=True, positive=True
+    )
 
 
 @record_class

@@ -14,6 +14,7 @@ from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_b
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
 from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
+from dse.analysis.placement_facts import placement_facts
 from dse.analysis.published_formats import describe_published_formats, propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
 from dse.config.compose import find_study_folder
@@ -225,6 +226,7 @@ class Evaluation:
         lines += [("remark", text) for text in remarks(self.design.chip)]
         lines += [("dies", text)] if (text := crossing_text(self.design)) else []
         lines += [("repair", text)] if (text := repair_text(self.design)) else []
+        lines += placement_facts(self.design, self.workload)
         lines += pool_facts(self.design, self.pool_names, self.names) if self.design.pools is not None else []
         lines += [("mapping", self.names["mapping"])]
         lines += [

@@ -35,6 +35,7 @@ from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
 from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
 from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import Mapping
+from dse.space.memory_tiers import check_placement, check_tiers
 from dse.space.model import Model
 from dse.space.multi_chip_space import AnySpace
 from dse.space.parameter_counts import fixed_bytes_per_sequence, keeps_all_positions
@@ -222,6 +223,10 @@ def _parse_design(
         )
     software_of(record)
     _refuse_parts(part, case)
+    check_tiers(part)
+    check_placement(part, record, serves=case is ServingLoad, is_model=case in (BatchCase, ServingLoad))
+    if config.get("pools") and part.tiers is not None:
+        raise DesignError("chip.tiers: pools on unlike chips read main memory only; leave out pools, or ~chip.tiers")
     _refuse_ahead(part, record)
     _refuse_products(record)
     _refuse_states(record)
@@ -248,6 +253,8 @@ def _parse_pools(
     except DesignError as error:
         raise DesignError(f"pools.prefill: {error}") from None
     _refuse_pipelined_pool(prefill.mapping, PREFILL_ADDRESS)
+    if prefill.chip.tiers is not None:
+        raise DesignError("pools.prefill.chip.tiers: pools on unlike chips read main memory only; ~pools.prefill.chip.tiers")
     sources += [replace(source, address=f"{PREFILL_ADDRESS}{source.address}") for source in own]
     link = parse_record(PoolLink, config["link"], "pools.link", sources)
     pools = UnlikePools(prefill=PrefillPool(chip=prefill.chip, mapping=prefill.mapping), link=link)

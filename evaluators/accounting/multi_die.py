@@ -17,6 +17,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_cas
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout, only_case
 from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.memory_placement import refuse_staged_tiers
 from dse.evaluators.accounting.metrics import decode_rate
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_split
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, bytes_by_unit
@@ -147,6 +148,10 @@ class MultiDieLayout(Layout):
     def kind(self) -> DieKind:
         """Work, machine and value sizes of one die."""
 
+    def phase_kinds(self, design: Design, case: BatchCase, held: Dict[str, MemoryItems]) -> dict[str, DieKind]:
+        """Work of a die in each phase, given the bytes that it holds by use."""
+        return dict.fromkeys(held, self.kind)
+
     @abstractmethod
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
         """Contents of the memories of the fullest die in a phase.
@@ -169,6 +174,9 @@ class MultiDieLayout(Layout):
             DesignError: formats of other sizes side by side, where a die has values of one size.
         """
         case, kind = only_case(job), self.kind
+        splits = [phase_split(design, case, name) for name in ("prefill", "decode")]
+        if any(split.pp > 1 or split.attention for split in splits):
+            refuse_staged_tiers(design)
         terms = dies_terms(design.mapping)
         both = {
             name: _play_phase(kind, design, case, job.decode_context, name, fidelity, terms.sizes)
@@ -177,6 +185,11 @@ class MultiDieLayout(Layout):
         played = {name: passes for name, (passes, _) in both.items()}
         stages = units_per_stage(played["decode"], phase_split(design, case, "decode").pp)
         held = _held_bytes(design, case, stages, played, kind.sizes(design.mapping))
+        kinds = self.phase_kinds(design, case, held)
+        if design.chip.tiers is not None:  # what a die reads, where it is now
+            both = {
+                name: _play_phase(kinds[name], design, case, job.decode_context, name, fidelity, terms.sizes) for name in both
+            }
         phases = []
         for name, (work, slices) in both.items():
             die_split = phase_split(design, case, name)
@@ -186,13 +199,13 @@ class MultiDieLayout(Layout):
             seconds, total, done = _sum_passes(work, stages, die_split, name, beside)
             plain, padded = work, tuple[TimedBlock, ...]()
             if detailed and terms.pads(name):
-                plain, _ = _play_phase(kind, design, case, job.decode_context, name, fidelity, ())
+                plain, _ = _play_phase(kinds[name], design, case, job.decode_context, name, fidelity, ())
                 padded = tuple(detailed_blocks(work, die_split))
             flop = _useful_operations(case, name, job.decode_context)
             phases.append(
                 PhaseCost(
                     name=name,
-                    machine=kind.machine(design, name),
+                    machine=kinds[name].machine(design, name),
                     seconds=seconds,
                     work=total,
                     flop=partial(_paced_operations, kind, design, case, name, job.decode_context),

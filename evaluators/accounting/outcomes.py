@@ -13,6 +13,7 @@ from dse.space.former_words import FORMER_METRICS, read_metric
 from dse.space.limits import Infeasibility
 from dse.space.main_memory import CAPACITY_LIMITS, memory_leaves
 from dse.space.mapping import FormatPlan
+from dse.space.memory_tiers import TIER_LIMITS, PlacementPlan
 
 _ONE_CHIP_LIMITS = {
     "chip.die.reticle": "mm2",
@@ -105,6 +106,9 @@ _ONE_CHIP_LIMITS = {
     "chip.die.dies": "1",
     "chip.die_link.link_bandwidth": "B/s",
     "chip.die.built_cores": "1",
+    **dict.fromkeys(TIER_LIMITS, "B"),
+    "chip.dram.footprint": "mm2",
+    **{f"mapping.memory_placement.{field.name}": "layout" for field in fields(PlacementPlan)},
 }
 
 SILICON_LIMITS = (

@@ -11,10 +11,14 @@ from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.device_placement import tier_activity
 from dse.evaluators.accounting.engine_memory import device_capacity
-from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents
+from dse.evaluators.accounting.memory_placement import MemoryPlacement, memories_contents, place_contents, tiered_reads
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
+from dse.evaluators.accounting.multi_die_memory import COPIES
+from dse.evaluators.accounting.multi_die_memory import ROUTED as ROUTED_EXPERTS
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.tensor_parallel import device_activity, device_peak_rates, usual_pace
 from dse.evaluators.accounting.usage import PeakRates
@@ -30,13 +34,17 @@ from dse.evaluators.layouts.micro_batches import ReplicaWork
 from dse.evaluators.layouts.multi_die import DieContext, DieSplit, micro_batch_passes, unchanged_segment
 from dse.evaluators.layouts.tensor_formats import ValueBytes, combine_bytes, value_bytes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
+from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS, Shares, TieredReads
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
+from dse.space.memory_tiers import CONTENTS
+from dse.space.model import Model
 from dse.space.number_formats import FormatRates
+from dse.space.workload import BatchCase
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -63,14 +71,14 @@ def _call_rows(phase: PhaseCost, timed: Sequence[TimedBlock], fidelity: str) -> 
     return list(rows.values())
 
 
-def _of_design(design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> Alone:
+def _of_design(tiers: TieredReads | None, design: Design, work: ReplicaWork, die_split: DieSplit, fidelity: str) -> Alone:
     mapping = design.mapping
     passed, formats = mapping.stack.attention_passes, mapping.precision
     rates = design.chip.core.rates
     stack = mapping.stack
     imbalance = None if stack.moe is None else stack.moe.imbalance
     found_design: Alone = _own(
-        work, die_split, _machine(design, work.plan), formats, rates, passed, fidelity, step_terms(stack), imbalance
+        work, die_split, _machine(tiers, design, work.plan), formats, rates, passed, fidelity, step_terms(stack), imbalance
     )
     return found_design
 
@@ -101,12 +109,16 @@ def _own(
         return CallBlock(part.name, calls, equal_call_index(calls), sort_breadth_first(calls), float(part.times))
 
     def sums(parts: list[TimedBlock]) -> tuple[Any, Activity, float]:
-        done = device_activity(tuple(part.block for part in parts), passed, machine.cache)
+        blocks = tuple(part.block for part in parts)
+        done = device_activity(blocks, passed, machine.cache)
+        if machine.tiers is not None:
+            done = done.plus(tier_activity(blocks, machine.tiers))
         activity = Activity(
             macs=done.operands / WORD,  # as if of 16 bits
             elements=done.elements,
             memory_bytes=done.memory_bytes,
             cache_bytes=done.shared_bytes,
+            tier_energy=done.tier_energy,
         )
         flop = sum((part.block.times * call.flop for part in parts for call in part.block.calls), 0.0)
         return sum(part.seconds * part.block.times for part in parts), activity, flop
@@ -124,12 +136,16 @@ def _own(
     return single_die_work(micro_batch_passes(work, die_split, context), machine, cost_model(fidelity), sums)[0], ()
 
 
-def _machine(design: Design, phase: str) -> HardwareModel:
-    """What a die computes with: without the cores that forward tokens between boxes, where both go on at a time."""
+def _machine(tiers: TieredReads | None, design: Design, phase: str) -> HardwareModel:
+    """What a die computes with: without the cores that forward tokens between boxes, where both go on at a time.
+
+    With `tiers`, memory tiers have shares of what it reads.
+    """
     chip, plan, library = single_die_chip(design.chip), getattr(design.mapping, phase), design.mapping.stack.moe_all_to_all
     if library is not None and plan.overlap == "two_batch" and plan.all_to_all == "hierarchical":
         chip = replace(chip, cores=chip.cores - library.cores)
-    return shared_cache_machine(chip, design.mapping)
+    machine = shared_cache_machine(chip, design.mapping)
+    return machine if tiers is None else machine._replace(tiers=tiers)
 
 
 def _sizes(mapping: Mapping) -> ValueBytes:
@@ -146,7 +162,12 @@ def _pace(design: Design, part: Segment, operator: Operator) -> Any:
     return call.pace / usual_pace(design)
 
 
-DIE_KIND = DieKind(_of_design, _machine, _sizes, _reached, together=True, pace=_pace)
+def tiered_kind(tiers: TieredReads | None) -> DieKind:
+    """Work of a die whose memory tiers have shares of what it reads; None for main memory only."""
+    return DieKind(partial(_of_design, tiers), partial(_machine, tiers), _sizes, _reached, together=True, pace=_pace)
+
+
+DIE_KIND = tiered_kind(None)
 
 
 def _done(activity: Activity) -> PooledActivity:
@@ -157,6 +178,7 @@ def _done(activity: Activity) -> PooledActivity:
         activity.memory_bytes,
         activity.cache_bytes,
         activity.linked_bytes + activity.boxed_bytes,
+        activity.tier_energy,
     )
 
 
@@ -168,6 +190,33 @@ def activity_energy(design: Design, activity: Activity) -> Any:
 def memory_capacity(design: Design) -> Any:
     """Main-memory capacity of one die. [B]"""
     return device_capacity(design.chip, design.mapping)
+
+
+def die_reads(design: Design, shares: Dict[str, Shares], model: Model) -> TieredReads:
+    """Reads of contents on one of many dies, which have experts of any popularity."""
+    return tiered_reads(design.chip, shares, model)._replace(expert_reads=None)
+
+
+def _content(name: str) -> str | None:
+    """Content that an item of a die's memory belongs to; None for activations and reserves."""
+    if name in (f"weights of {ROUTED_EXPERTS}", f"weights of {COPIES}"):
+        return EXPERTS
+    if name == CACHE:
+        return KV
+    return WEIGHTS if name.startswith("weights of ") else None
+
+
+def _place_items(design: Design, items: MemoryItems) -> MemoryPlacement:
+    """Placement of what a die holds by use, in main memory beside the rest, and in tiers."""
+    nbytes: dict[str, Any] = dict.fromkeys(CONTENTS, 0.0)
+    room = memory_capacity(design)
+    for name, value in items:
+        content = _content(name)
+        if content is None:
+            room = room - value
+        else:
+            nbytes[content] = nbytes[content] + value
+    return place_contents(design.chip, design.mapping, room, nbytes)
 
 
 def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
@@ -183,8 +232,18 @@ class SharedCacheDiesLayout(MultiDieLayout):
 
     kind = DIE_KIND
 
+    def phase_kinds(self, design: Design, case: BatchCase, held: Dict[str, MemoryItems]) -> dict[str, DieKind]:
+        """Work of a die in each phase: with memory tiers, those of its contents in decode."""
+        if design.chip.tiers is None:
+            return dict.fromkeys(held, DIE_KIND)
+        fullest = _place_items(design, held["decode"])  # weights stay where they are in both phases
+        return dict.fromkeys(held, tiered_kind(die_reads(design, fullest.shares, case.model)))
+
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
-        """Contents of the main memory of a die."""
+        """Contents of the memories of a die."""
+        if design.chip.tiers is not None:
+            beside = tuple((name, value) for name, value in items if _content(name) is None)
+            return list(memories_contents(design.chip, _place_items(design, items), beside, memory_capacity(design)))
         return [main_memory_contents(design.chip, items, capacity=memory_capacity(design))]
 
     def peak_rates(self, design: Design) -> PeakRates:

@@ -29,9 +29,14 @@ from dse.evaluators.accounting.device_pipelines import (
     stage_remedy,
     staged_seconds,
 )
+from dse.evaluators.accounting.device_placement import phase_machines, place_device, tiered_phase_activity
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
-from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents, sum_parts
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, fuller_parts, main_memory_contents
+from dse.evaluators.accounting.memory_placement import (
+    MemoryPlacement,
+    memories_contents,
+)
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
@@ -90,7 +95,8 @@ class TensorParallelLayout(Layout):
         machine, reader = shared_cache_machine(chip, mapping), READERS[fidelity]
         refuse_kv_head_option(job.model, mapping.prefill, mapping.decode)
         batches = {name: phase_batches(job, name, getattr(mapping, name)) for name in ("prefill", "decode")}
-        memory = (_main_memory(design, job, batches),)
+        held, placement = _memories(design, job, batches)
+        machines = phase_machines(design, job, batches, machine, placement)
         terms, iteration = step_terms(mapping.stack), mapping.stack.iteration
 
         def phase(name: str, plan: TensorParallelPlan) -> PhaseCost:
@@ -98,6 +104,7 @@ class TensorParallelLayout(Layout):
             inputs = micro, name, plan, mapping.precision, chip.core.rates
             blocks: tuple[TimedBlock, ...] = ()
             padded: tuple[TimedBlock, ...] = ()
+            machine = machines[name]
             if detailed:
                 blocks = timed_step(_laid(*inputs, terms.without_padding), chip, plan, machine, reader)
                 padded = timed_step(_laid(*inputs, terms), chip, plan, machine, reader) if terms.pads(name) else ()
@@ -111,10 +118,10 @@ class TensorParallelLayout(Layout):
                 name=name,
                 machine=machine,
                 seconds=phase_seconds(staged.pass_seconds(overheads), staged.slowest(overheads), batches[name].schedule),
-                work=partial(_die_work, design, batches[name], name, machine.cache),
+                work=partial(_die_work, design, batches[name], name, machine),
                 workers=plan.tp * plan.replicas,
                 flop=partial(_phase_flop, design, job, name),
-                memory=memory if name == "decode" else (),
+                memory=held if name == "decode" else (),
                 timed=blocks,
                 runs=batches[name].runs,
                 between=staged.transfers,
@@ -247,17 +254,19 @@ def _paced_flop(job: BatchArrays, name: str, precision: FormatPlan, rates: Forma
     return useful_operations(blocks, runs, starts)
 
 
-def _die_work(design: Design, batches: PhaseBatches, name: str, cache: DieCache | None) -> PooledActivity:
+def _die_work(design: Design, batches: PhaseBatches, name: str, machine: HardwareModel) -> PooledActivity:
     """Activity of a phase of each case on one device of each stage of a replica."""
     chip, mapping = design.chip, design.mapping
     plan = getattr(mapping, name)
     terms, passes = step_terms(mapping.stack), mapping.stack.attention_passes
     layout = _laid(batches.job, name, plan, mapping.precision, chip.core.rates, terms)
-    room, energy_inputs = _room(layout, cache), link_energy_inputs(chip.network)
+    room, energy_inputs = _room(layout, machine.cache), link_energy_inputs(chip.network)
     work = _done(
         batches.job, name, plan, mapping.precision, passes, room, chip.core.rates, energy_inputs, terms,
         batches.runs, batches.schedule.starts,
     )  # fmt: skip
+    if machine.tiers is not None:
+        work = work.plus(tiered_phase_activity(layout, machine.tiers, batches))
     if plan.stages == 1:
         return work
     sent = _message_bytes(batches.job, name, plan, mapping.precision, terms) * batches.runs
@@ -297,6 +306,8 @@ def fastest_speedup(design: Design) -> Any:
 def simulation_obstacle(design: Design) -> str:
     """Why memory reads cannot be simulated, and the setting to change; empty string if they can."""
     memory = main_memory(design.chip)
+    if design.chip.tiers is not None:
+        return "chip.tiers, whose reads have a rate only; remove it"
     if memory.banks is not None:
         return ""
     banks = f"chip.{memory.banks_part}"
@@ -419,25 +430,25 @@ def _held(
     )
 
 
-def _main_memory(design: Design, job: BatchArrays, batches: Dict[str, PhaseBatches]) -> MemoryContents:
-    """Contents of the main memory of a device of the fullest stage."""
+def _memories(
+    design: Design, job: BatchArrays, batches: Dict[str, PhaseBatches]
+) -> tuple[tuple[MemoryContents, ...], MemoryPlacement | None]:
+    """Contents of the memories of a device of the fullest stage, and where they are; None without tiers."""
     chip, mapping, plan = design.chip, design.mapping, design.mapping.prefill
     memory = replica_memory(job, batches["prefill"], batches["decode"], plan.stages, plan.replicas)
     demand = EngineDemand(memory.tokens, memory.job.sequences, plan.tp, plan.tp * plan.stages)
     orders = (None,) if plan.stages == 1 else [g.order for g in stage_groups(job.model, job.decode.guesses, plan.stages)]
     fullest: tuple[tuple[str, Any], ...] = ()
+    capacity = device_capacity(chip, mapping)
     for order in orders:
         held = _held(memory, plan, mapping.precision, order)
         beside = engine_memory(chip, mapping, job.model, held.weights, held.activations, demand)
+        if chip.tiers is not None:
+            placement = place_device(chip, mapping, held, beside, capacity)
+            return memories_contents(chip, placement, beside.parts(mapping), capacity), placement
         parts = (("weights", held.weights), (CACHE, held.kv), *beside.parts(mapping))
         fullest = fuller_parts(fullest, parts) if fullest else parts
-    return main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))
-
-
-def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """The larger of two contents of a memory with equal names, design by design. [B]"""
-    more = sum_parts(others) > sum_parts(parts)
-    return tuple((name, where(more, other, value)) for (name, value), (_, other) in zip(parts, others, strict=True))
+    return (main_memory_contents(chip, fullest, capacity=capacity),), None
 
 
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:

@@ -82,6 +82,7 @@ class CallCost(NamedTuple):
         took: time of a library kernel, which then replaces all others; None elsewhere.
         least: seconds that a byte of `need` takes at least in banks; `NOTHING` where they are not simulated. [s/B]
         overlap: p of `smooth_maximum` of engines and memory; None where the call takes the longer of both.
+        slowdown: time of a byte that it reads, where memory tiers have a share, over that from main memory alone. [1]
     """
 
     matrix: Any
@@ -99,6 +100,7 @@ class CallCost(NamedTuple):
     took: LibraryKernelTime | None = None
     least: Any = NOTHING
     overlap: Any = None
+    slowdown: Any = ONCE
 
     def engines_and_memory(self, memory: Any) -> Any:
         """Time of engines beside some time of memory. [s]"""
@@ -253,6 +255,10 @@ def call_cost(
         need, read, per_byte = _came(call, machine, reader, away, reads)
         if least is not NOTHING:
             read, per_byte = maximum(read, need * least), maximum(per_byte, least)
+    slowdown: Any = ONCE
+    if machine.tiers is not None and call.reads:
+        slowdown, latency = machine.tiers.slowdown(call)
+        read, per_byte = read * slowdown + latency, per_byte * slowdown
     activations: Any = 0.0
     spilled: Any = False
     reading = read
@@ -280,7 +286,7 @@ def call_cost(
         network = shown(reading)
     return CallCost(
         matrix, vector, busy, activations, spilled, need, per_byte, read, reading, network, None, shown, least=least,
-        overlap=machine.overlap if call.products and call.reads == "weights" else None,
+        overlap=machine.overlap if call.products and call.reads == "weights" else None, slowdown=slowdown,
     )  # fmt: skip
 
 
@@ -396,8 +402,16 @@ def _of_library(took: LibraryKernelTime, call: KernelCall, machine: HardwareMode
     if least is not NOTHING:
         byte = maximum(took.byte, least)
         took = took._replace(memory=took.memory + need * (byte - took.byte), byte=byte)
+    slowdown: Any = ONCE
+    if machine.tiers is not None and call.reads:
+        slowdown, latency = machine.tiers.slowdown(call)
+        more = need * took.byte * (slowdown - 1.0) + latency
+        took = took._replace(memory=maximum(took.memory + more, 0.0), byte=took.byte * slowdown)
     read = took.memory
-    return CallCost(took.compute, 0.0, took.compute, 0.0, False, need, took.byte, read, read, None, took=took, least=least)
+    return CallCost(
+        took.compute, 0.0, took.compute, 0.0, False, need, took.byte, read, read, None, took=took, least=least,
+        slowdown=slowdown,
+    )  # fmt: skip
 
 
 def _alone(seconds: Any, activity: Activity) -> CallCost:
@@ -421,7 +435,9 @@ def _timed(
     durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte
     prefetches = [
-        None if bytes_in is None else bytes_in * (byte if cost.least is NOTHING else maximum(byte, cost.least))
+        None
+        if bytes_in is None
+        else bytes_in * ((byte if cost.least is NOTHING else maximum(byte, cost.least)) * cost.slowdown)
         for cost, bytes_in in zip(costs, resident, strict=True)
     ]
     seconds = schedule_segment(collective, durations, prefetches, block.order)

@@ -194,7 +194,12 @@ def table_seconds(
     engines, cache, memory = machine.engines, machine.cache, machine.memory
     if engines is None or cache is None or memory is None or machine.library is not None or prefetch.once is not None:
         return None
-    if reader.banks is not None or machine.power_limited is not None or machine.overlap is not None:
+    if (
+        reader.banks is not None
+        or machine.power_limited is not None
+        or machine.overlap is not None
+        or machine.tiers is not None
+    ):
         return None
     if prefetch.policy not in PREFETCH:
         raise DesignError(f"prefetch.policy: no option {prefetch.policy!r}; {suggest_nearest(prefetch.policy, PREFETCH)}")

@@ -6,7 +6,7 @@ Tokens choose independently.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,65 @@ def experts_touched(experts: ExpertLayers, tokens: Any) -> Any:
     if not experts.skew:
         return experts.count * (1 - (1 - experts.top_k / experts.count) ** tokens)
     return _touched(expert_probabilities(experts), tokens)
+
+
+def expert_read_shares(experts: ExpertLayers, tokens: Any, shares: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Shares of the experts that `tokens` tokens go to, by the memory that they are in.
+
+    The most popular experts are in the first memory, the next ones in the second, and so on. With C(h) the expected number of
+    the h most popular experts that some token goes to, memory i has the share
+
+        (C(E (s_0 + ... + s_i)) - C(E (s_0 + ... + s_i-1))) / C(E)
+
+    of the reads, E being all experts and s the shares of their bytes; straight between whole numbers of experts. Even loads
+    read all experts alike, so that these are the shares of the bytes.
+
+    Args:
+        experts: of a layer.
+        tokens: of a step; broadcasts with the shares.
+        shares: of the bytes of all experts, by memory. [1]
+
+    Source:
+        `experts_touched`, summed over the most popular experts only.
+
+    >>> skewed = ExpertLayers(count=4, top_k=1, intermediate=1, skew=1.0)
+    >>> [round(share, 3) for share in expert_read_shares(skewed, 1.0, (0.5, 0.5))]
+    [0.72, 0.28]
+    >>> expert_read_shares(ExpertLayers(count=4, top_k=1, intermediate=1), 1.0, (0.75, 0.25))
+    (0.75, 0.25)
+    """
+    if experts.load != "file" and (experts.load == "even" or not experts.skew):
+        return shares
+
+    def cumulative(tokens: float) -> Array:
+        if experts.load == "sampled":
+            touched = [(np.sort(sampled_rows(experts, tokens))[::-1] > 0) * 1.0]
+        else:
+            layers = experts.shares if experts.load == "file" else [expert_probabilities(experts)]
+            touched = [1 - (1 - np.sort(np.asarray(layer, float))[::-1]) ** tokens for layer in layers]
+        return np.append(0.0, np.mean([np.cumsum(each) for each in touched], axis=0))
+
+    bounds, reached = [0.0], list[Any]()
+    for share in shares:
+        bounds.append(bounds[-1] + share)
+    for bound in bounds:
+        at = np.clip(bound, 0.0, 1.0) * experts.count
+        reached.append(
+            _each_tokens(lambda tokens, at: np.interp(at, np.arange(experts.count + 1), cumulative(tokens)), tokens, at)
+        )
+    return tuple((after - before) / reached[-1] for before, after in pairwise(reached))
+
+
+def _each_tokens(function: Callable[[float, Any], Any], tokens: Any, values: Any) -> Any:
+    """Function of each distinct number of tokens, and of the values beside it; broadcasts, and numbers give a number."""
+    if not isinstance(tokens, np.ndarray) and not isinstance(values, np.ndarray):
+        return float(function(float(tokens), values))
+    counts, at = np.broadcast_arrays(np.asarray(tokens, float), np.asarray(values, float))
+    results = np.empty(counts.shape)
+    for count in np.unique(counts):
+        mask = counts == count
+        results[mask] = function(float(count), at[mask])
+    return results
 
 
 def experts_per_token(experts: ExpertLayers, shared: int) -> int:

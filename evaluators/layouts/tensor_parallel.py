@@ -45,6 +45,7 @@ from dse.evaluators.layouts.library_problems import attention_problem, elementwi
 from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import embedding_bytes, product_bytes, unquantized_bytes
 from dse.evaluators.layouts.tensor_formats import format_product, index_format, weight_format
+from dse.evaluators.machine.tiered_reads import ROUTED
 from dse.space.array_math import ceil_div, maximum
 from dse.space.layers import LayerGroup, value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
@@ -152,6 +153,7 @@ class DeviceMemory:
         attention_layer: weights and KV cache of one attention layer.
         ffn_layer: weights of the largest FFN or MoE layer.
         reserved: what an inference engine keeps for itself; 0 without one.
+        experts: of `weights`, those of routed experts.
     """
 
     weights: Any
@@ -160,6 +162,7 @@ class DeviceMemory:
     attention_layer: Any
     ffn_layer: Any
     reserved: Any = 0.0
+    experts: Any = 0.0
 
     @property
     def total(self) -> Any:
@@ -208,6 +211,7 @@ def device_memory(
         weights = weights + embedding_bytes(model, precision, tp)
         if model.tied_embeddings and not times[HEAD]:
             weights = weights + next(_table_bytes(part, precision, tp) for part in parts if part.name == HEAD)
+    experts = sum(times[part.name] * _expert_bytes(part, precision, tp) for part in parts)
     held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
     kv: Any = 0.0
     for given_part, nbytes in held:
@@ -219,7 +223,14 @@ def device_memory(
     if times[HEAD]:
         most_alive = maximum(most_alive, (sequences if together is None else together) * _live(model, tp, ends=True))
     activations = most_alive * float(BYTES_BY_FORMAT[precision.activations])
-    return DeviceMemory(weights, kv, activations, most, ffn)
+    return DeviceMemory(weights, kv, activations, most, ffn, experts=experts)
+
+
+def _expert_bytes(part: Segment, precision: FormatPlan, tp: Any) -> Any:
+    """Bytes of the weights of a segment's routed experts on a device; 0 where it has none. [B]"""
+    if not any(operator.name in ROUTED for operator in part.operators):
+        return 0.0
+    return product_bytes(part, precision, lambda operator: _stored(operator, tp) if operator.name in ROUTED else 0.0)
 
 
 def _table_bytes(head: Segment, precision: FormatPlan, tp: Any) -> Any:

@@ -15,6 +15,7 @@ from dse.evaluators.machine.shared_cache_die import (
     refuse_unknown_power,
     shared_cache_parts,
 )
+from dse.evaluators.machine.tiered_reads import TieredReads
 from dse.space.chip import Chip, DeviceLinks, NodeNetwork
 from dse.space.dram import pseudo_channels_for_bandwidth
 from dse.space.main_memory import MainMemory, main_memory
@@ -85,6 +86,7 @@ class HardwareModel(NamedTuple):
         library: library kernels for which the software stack has parts.
         power_limited: by which a board's power limit lengthens an operation of a product; None without one. [s]
         overlap: p of a product's time with its weights, (compute^p + memory^p)^(1/p); None for the longer of both.
+        tiers: memories that share the contents with main memory; None where all are in main memory.
     """
 
     engines: ComputeEngine | None
@@ -98,6 +100,7 @@ class HardwareModel(NamedTuple):
     library: DieLibraries | None = None
     power_limited: Any = None
     overlap: Any = None
+    tiers: TieredReads | None = None
 
 
 def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:

@@ -19,6 +19,7 @@ class Activity(NamedTuple):
         boxed_bytes: bytes times the links of the network between nodes of dies, or between chips of a chain, that they cross.
         spread_bytes: that come to cores beyond those that leave them: a multicast comes to several; of what routers add up on
             its way, one is left.
+        tier_energy: of bytes of memory tiers. [J]
     """
 
     macs: Any = 0.0
@@ -30,6 +31,7 @@ class Activity(NamedTuple):
     linked_bytes: Any = 0.0
     boxed_bytes: Any = 0.0
     spread_bytes: Any = 0.0
+    tier_energy: Any = 0.0
 
     def __add__(self, other: "Activity") -> "Activity":  # type: ignore[override]
         return Activity(*(sum_nonzero(both) for both in zip(self, other, strict=True)))

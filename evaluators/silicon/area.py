@@ -15,6 +15,7 @@ from dse.space.chip import DATAFLOWS, Chip, decode_only_chip
 from dse.space.fields import iterate_leaves
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
+from dse.space.memory_tiers import tier_device_count, tiers_of
 from dse.space.number_formats import FORMATS, FormatRates
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
 from dse.space.technology import DieCrossings, ProcessNode
@@ -166,7 +167,9 @@ DIFFERENCE = "data sheet less model"
 
 DIE_LINK_BLOCK = "links between dies"
 
-BASE_DIE_BLOCKS = ("l2", "hbm_phy", "links", "host", DIE_LINK_BLOCK, "vias of base dies")
+TIER_BLOCK = "memory tiers"
+
+BASE_DIE_BLOCKS = ("l2", "hbm_phy", TIER_BLOCK, "links", "host", DIE_LINK_BLOCK, "vias of base dies")
 """Blocks that are on dies below the others, where a chip has such."""
 
 
@@ -325,6 +328,17 @@ def _interface(chip: Chip, bandwidth: Any) -> Any:
     return bandwidth / devices.device_bandwidth * devices.phy_area * chip.die.built_memory_ratio
 
 
+def _tier_interfaces(chip: Chip) -> Any:
+    """Interfaces of memory tiers: of devices at the die, and lanes of those behind links. [mm2]"""
+    total: Any = 0.0
+    for _, tier in tiers_of(chip):
+        if tier.attachment == "die":
+            total = total + tier_device_count(tier) * tier.devices.phy_area
+        elif tier.attachment == "lanes":
+            total = total + tier.lanes * chip.technology.pcie_lane
+    return total
+
+
 def _around(chip: Chip) -> dict[str, Any]:
     """Parts of the dies besides cores."""
     tech, own = chip.technology, chip.die
@@ -337,6 +351,8 @@ def _around(chip: Chip) -> dict[str, Any]:
         outside = maximum(outside, 2 * links.chain_bandwidth(chip))  # over the same ports
     if chip.mesh is None:
         blocks["hbm_phy"] = _interface(chip, main_memory(chip).bandwidth)
+        if chip.tiers is not None:
+            blocks[TIER_BLOCK] = _tier_interfaces(chip)
         ports = chip.network or chip.d2d
         more = maximum(links.node_port_bandwidth(chip) - own.pcie_lanes * LANE, 0.0)  # than lanes to the host carry
         outside = outside + 2 * (ports.ports * ports.bandwidth + more)
@@ -400,14 +416,22 @@ def _shores(chip: Chip, area: Any) -> Any:
 @computed_per_batch
 def memory_edge_length(chip: Chip) -> Any:
     """Length of die edge that main memory takes; broadcasts over designs. [mm]"""
-    return memory_device_count(chip) * chip.die.built_memory_ratio * memory_devices(chip).edge_length
+    length = memory_device_count(chip) * chip.die.built_memory_ratio * memory_devices(chip).edge_length
+    return length if chip.tiers is None else length + tier_edge_length(chip)
+
+
+def tier_edge_length(chip: Chip) -> Any:
+    """Length of die edge that memory tiers take; broadcasts over designs. [mm]"""
+    at_die = [tier for _, tier in tiers_of(chip) if tier.attachment == "die"]
+    return summed(tier_device_count(tier) * tier.devices.edge_length for tier in at_die)
 
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
-    """Number of main-memory devices that the bandwidth needs; broadcasts over designs. [1]"""
-    memory = main_memory(chip)
-    return memory.bandwidth / memory_devices(chip).device_bandwidth
+    """Number of main-memory devices that bandwidth, and capacity of stacked ones, need; broadcasts over designs. [1]"""
+    memory, devices = main_memory(chip), memory_devices(chip)
+    count = memory.bandwidth / devices.device_bandwidth
+    return count if devices.device_capacity is None else maximum(count, memory.capacity / devices.device_capacity)
 
 
 MOST = 1e12

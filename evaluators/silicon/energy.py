@@ -12,7 +12,9 @@ from dse.evaluators.silicon.chip_batches import computed_per_batch
 from dse.evaluators.silicon.die_division import crossing_links
 from dse.space.array_math import map_distinct, maximum, sum_nonzero, where
 from dse.space.chip import Chip, decode_only_chip
+from dse.space.design import Design
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
+from dse.space.memory_tiers import prefix_tier, tier_device_count, tier_energy_per_byte, tiers_of
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
 WORD = 2.0
@@ -39,6 +41,7 @@ class PooledActivity(NamedTuple):
         elements: operations on elements.
         memory_bytes, shared_bytes: of main memory, and of the shared cache. [B]
         linked_bytes: sent to other dies, times the links that they cross. [B]
+        tier_energy: of bytes of memory tiers. [J]
     """
 
     macs: Any = 0.0
@@ -47,6 +50,7 @@ class PooledActivity(NamedTuple):
     memory_bytes: Any = 0.0
     shared_bytes: Any = 0.0
     linked_bytes: Any = 0.0
+    tier_energy: Any = 0.0
 
     def plus(self, other: "PooledActivity") -> "PooledActivity":
         """Sum of two activities, field by field."""
@@ -129,7 +133,11 @@ def pooled_dynamic_energy(activity: PooledActivity, chip: Chip) -> Any:
     )
     on_chip = sum_nonzero((multiplied, activity.elements * tech.element, activity.shared_bytes * tech.shared))
     outside = sum_nonzero(
-        (activity.memory_bytes * memory_devices(chip).energy_per_byte, activity.linked_bytes * chip_link_energy_per_byte(chip))
+        (
+            activity.memory_bytes * memory_devices(chip).energy_per_byte,
+            activity.linked_bytes * chip_link_energy_per_byte(chip),
+            activity.tier_energy,
+        )
     )
     if not isinstance(on_chip, np.ndarray) and on_chip == 0:
         return outside
@@ -142,6 +150,14 @@ def host_transfer_energy(nbytes: Any, chip: Chip) -> Any:
     It covers the chip's memory and one link; the host's own energy is in the power of its server.
     """
     return nbytes * (memory_energy_per_byte(chip) + chip_link_energy_per_byte(chip))
+
+
+def prefix_transfer_energy(nbytes: Any, design: Design) -> Any:
+    """Energy of bytes moved between main memory and the memory of prefixes. [J]"""
+    tier = prefix_tier(design)
+    if tier is None:
+        return host_transfer_energy(nbytes, design.chip)
+    return nbytes * (memory_energy_per_byte(design.chip) + tier_energy_per_byte(tier))
 
 
 def memory_energy_per_byte(chip: Chip) -> Any:
@@ -157,6 +173,8 @@ def static_power(chip: Chip, decode_cores: Any = 0) -> Any:
     if chip.technology is None:  # of a memory by itself
         return area.memory_device_count(chip) * devices.idle_power
     power = chip.technology.static_power_density * area.total_area(chip, decode_cores) * supply.relative_energy(chip)
+    for _, tier in tiers_of(chip):
+        power = power + tier_device_count(tier) * tier.devices.idle_power
     return power if devices is None else power + area.memory_device_count(chip) * devices.idle_power
 
 
@@ -203,11 +221,14 @@ def _busy(chip: Chip) -> dict[str, Any]:
         bandwidth = main_memory(chip).bandwidth
         shared = where(chip.l2.size > 0, bandwidth, 0.0)
         memory = pooled_dynamic_energy(PooledActivity(memory_bytes=bandwidth, shared_bytes=shared), chip)
-        return {
+        watts = {
             "matrix engines": pooled_dynamic_energy(PooledActivity(macs, WORD * macs), chip),
             "links": linked,
             "memory": memory,
         }
+        if chip.tiers is not None:
+            watts[area.TIER_BLOCK] = sum(tier.bandwidth * tier_energy_per_byte(tier) for _, tier in tiers_of(chip))
+        return watts
     squared, peak = supply.relative_energy(chip), main_memory(chip).bandwidth if has_main_memory(chip) else 0.0
     devices = memory_devices(chip)
     byte = _local(chip) * squared + (0.0 if devices is None else devices.energy_per_byte)

@@ -43,9 +43,10 @@ def silicon_limits(chip: Chip) -> list[Limit]:
         "chip.die.max_power_density": {name: part / whole for name, part in energy.design_power_by_part(chip).items()},
     }
     if memory_devices(chip) is not None:
-        needed = area.memory_edge_length(chip)
+        tiers = {} if chip.tiers is None else {"memory tiers": area.tier_edge_length(chip)}
+        needed = area.memory_edge_length(chip) - sum(tiers.values())
         devices = needed / chip.die.built_memory_ratio
-        parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices}
+        parts["chip.die.memory_edge_share"] = {"devices": devices, "spare sites": needed - devices, **tiers}
     return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
 
 
@@ -81,13 +82,20 @@ def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
             ("chip.die.built_cores", needed, maximum(own.built_cores, used), "1"),
             ("chip.die.dies", area.die_counts(chip, whole)[0], 1.0, "1"),
         ]
-    if memory_devices(chip) is None:
+    devices = memory_devices(chip)
+    if devices is None:
         return made
+    if devices.footprint is not None:
+        made.append((FOOTPRINT, area.memory_device_count(chip) * devices.footprint, whole, "mm2"))
     edges = area.EDGES * die_area**0.5 * area.die_counts(chip, whole)[0] * own.memory_edge_share
     if chip.die_link is not None:  # edges between dies are for their links
         edges = 2 * (chip.mesh.rows + chip.mesh.cols) * _tile_edge(chip, whole) * own.memory_edge_share
     shore = area.memory_edge_length(chip)
     return [*made, ("chip.die.memory_edge_share", shore, where(sold, maximum(shore, edges), edges), "mm")]
+
+
+FOOTPRINT = "chip.dram.footprint"
+"""Limit of main memory that is stacked above the dies: it is no larger than they are."""
 
 
 def _division_bounds(chip: Chip, whole: Any) -> list[tuple[str, Any, Any, str]]:
@@ -130,7 +138,13 @@ def remedy_text(address: str, chip: Chip) -> str:
         return f"use {ceil_div(whole, chip.die.reticle):.0f} dies: chip.die.dies, or chip.die.is_wafer=true for a wafer"
     if address == "chip.die.memory_edge_share":
         devices = f"chip.{main_memory(chip).devices_part}.device_bandwidth"
-        return f"use fewer or faster devices ({devices}), or more dies: chip.die.dies"
+        behind = "" if chip.tiers is None else ", a tier behind lanes (chip.tiers.second.attachment=lanes)"
+        return f"use fewer or faster devices ({devices}){behind}, or more dies: chip.die.dies"
+    if address == FOOTPRINT:
+        memory = main_memory(chip)
+        return (
+            f"stack less above the dies: lower {memory.address('capacity')} or its bandwidth, or have more dies: chip.die.dies"
+        )
     if address == "chip.die.built_cores":
         cores = repairing_cores(chip)
         more = f"build {cores} cores: chip.die.built_cores={cores}, or " if cores else ""

@@ -14,6 +14,7 @@ from dse.space.array_math import exponential, extremes, maximum, minimum, sum_no
 from dse.space.chip import Chip
 from dse.space.main_memory import main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
+from dse.space.memory_tiers import tiers_of
 from dse.space.published import given_part, is_near, is_said, remove_published_facts
 
 WAFER = 300.0
@@ -97,6 +98,8 @@ def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     devices = memory_devices(chip)
     memory = 0.0 if devices is None else devices.price * main_memory(chip).capacity * _sold(chip)
     dies, package, around = _without_memory(chip, decode_cores)
+    for _, tier in tiers_of(chip):
+        memory = memory + tier.devices.price * tier.capacity * _sold(chip)
     made = {"dies": dies, "memory": memory, "package": package}
     return made | ({} if chip.carrier is None else _joined_on(chip, decode_cores, made)) | around
 

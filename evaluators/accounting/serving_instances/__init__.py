@@ -74,6 +74,8 @@ class ServingInstance(NamedTuple):
             compositions.
         copies: of attention, on devices that each have caches of requests of their own; `free` is of all of them. [1]
         graph_sizes: decode batches that it pads to, at whose edges iteration times step.
+        prefixes: memory of a device for prefixes that leave the pool, with its bandwidth, where a memory tier keeps them; else
+            None. [B], [B/s]
     """
 
     pricing: IterationTimeFunction
@@ -86,3 +88,4 @@ class ServingInstance(NamedTuple):
     more: IterationTimeFunction | None = None
     copies: int = 1
     graph_sizes: tuple[float, ...] = ()
+    prefixes: tuple[float, float] | None = None

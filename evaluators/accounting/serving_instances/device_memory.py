@@ -4,18 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_memory
+from dse.evaluators.accounting.memory_placement import ServedPlacement, place_served, prefix_room
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.device_stages import stage_groups
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_memory
+from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
-from dse.space.memoize import memoize
+from dse.space.memoize import memoize, memoize_by_identity
+from dse.space.memory_tiers import prefix_tier
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
@@ -89,6 +94,8 @@ def tightest_stage(
     design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration
 ) -> tuple[Any, RequestMemory]:
     """Free KV memory of a die of the stage that fewest requests fill, and that of one request. [B]"""
+    if design.chip.tiers is not None:
+        return pool_placement(design, load, plan, largest).pool.nbytes, stage_request_memory(design, load, plan.tp, None)
     capacity, stages = device_capacity(design.chip, design.mapping), []
     for stage in stage_segments(load, plan):
         held = held_memory(design, load, plan, 0, largest, stage)
@@ -101,6 +108,26 @@ def tightest_stage(
         return float(stage[0]) / max(float(stage[1].request_bytes(load.longest)), NEGLIGIBLE_BYTES)
 
     return min(stages, key=requests)
+
+
+@memoize_by_identity
+def pool_placement(design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration) -> ServedPlacement:
+    """Placement of what a die of a pool with memory tiers holds, and its KV memory."""
+    held = held_memory(design, load, plan, load.longest - 1, largest, None)
+    nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv, EXPERTS: held.experts}
+    room = device_capacity(design.chip, design.mapping) - held.activations - held.reserved
+    together = float(min(float(np.max(largest.requests)), len(load.requests.prompt)))
+    return place_served(design.chip, design.mapping, room, nbytes, together)
+
+
+def prefix_memory(
+    design: Design, load: ServingLoad, plan: TensorParallelPlan, largest: LargestIteration
+) -> tuple[float, float] | None:
+    """Room of a die's tier for prefixes, and its bandwidth; None without one. [B], [B/s]"""
+    tier = prefix_tier(design)
+    if tier is None:
+        return None
+    return prefix_room(design, pool_placement(design, load, plan, largest)), float(np.max(tier.bandwidth))
 
 
 NEGLIGIBLE_BYTES = 1e-9

@@ -32,6 +32,7 @@ from dse.evaluators.accounting.serving_runs.steady_state_run import ITERATION_FI
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.space.design import Design
 from dse.space.mapping import ServingPlan
+from dse.space.memory_tiers import prefix_bandwidth
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -75,7 +76,7 @@ class InstanceLayout(InstanceCosts):
 
     def run_usage(self, design: Design, load: ServingLoad, run: ServingRun, fidelity: str) -> dict[str, Any]:
         """Metrics of usage of a run; the most power has no part in them."""
-        hosted = served.host_bytes(run, self.devices_per_cache(design, load), float(_serving(design).host_bandwidth))
+        hosted = served.host_bytes(run, self.devices_per_cache(design, load), float(prefix_bandwidth(design)))
         done = _iterations_of_run(run)
         return self.usage_metrics(design, load, done, served.run_duration(run), fidelity, float, hosted=hosted)
 

@@ -14,7 +14,7 @@ between them: all that can be on their way are, beside nothing else.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,17 @@ from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
 from dse.evaluators.accounting.decode_segments import arrays_of_cases
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
+from dse.evaluators.accounting.memory_contents import memory_limits
+from dse.evaluators.accounting.memory_placement import (
+    ServedPlacement,
+    memories_contents,
+    place_served,
+    prefix_room,
+    refuse_staged_tiers,
+)
 from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
+    DieKind,
     PassWork,
     detailed_blocks,
     exchange_activity,
@@ -32,7 +41,15 @@ from dse.evaluators.accounting.multi_die import (
     units_per_stage,
 )
 from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
-from dse.evaluators.accounting.multi_die_memory import cache_bytes, ffn_weight_bytes, layers_of_units, unit_weight_bytes
+from dse.evaluators.accounting.multi_die_memory import (
+    COPIES,
+    ROUTED,
+    cache_bytes,
+    ffn_weight_bytes,
+    layers_of_units,
+    unit_weight_bytes,
+    weight_bytes_by_kind,
+)
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
@@ -60,28 +77,30 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_requests,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
-from dse.evaluators.accounting.serving_instances.served_die import ServedDie
+from dse.evaluators.accounting.serving_instances.served_die import TightestStage, served_die
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
-from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
+from dse.evaluators.accounting.tensor_parallel import fastest_speedup
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.layouts.engine_overheads import OverheadTimes, lone_request_host_seconds
-from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
+from dse.evaluators.layouts.micro_batches import IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
+from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.iteration_time import axis_points, geometric_axes
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
-from dse.evaluators.silicon.energy import host_transfer_energy
+from dse.evaluators.silicon.energy import prefix_transfer_energy
 from dse.space.array_math import Array, ceil_div, maximum, where
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import MultiDiePlan
 from dse.space.memoize import memoize_by_identity
+from dse.space.memory_tiers import prefix_tier
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import BatchCase, ServingLoad
 
@@ -129,6 +148,10 @@ class MultiDieServing(InstanceLayout):
         for pool in pools:
             stage = _tightest_stage(design, load, pool)
             parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
+            if design.chip.tiers is not None:
+                placement = _pool_placement(design, load, pool).placement
+                limits += memory_limits(memories_contents(design.chip, placement, stage.beside, _die_capacity(design)))
+                continue
             held[pool.phase] = parts, _slice_bytes(design, load, pool)
             if pool.of.attention:
                 held[f"{pool.phase}, FFNs"] = stage.fed, []
@@ -163,15 +186,33 @@ class MultiDieServing(InstanceLayout):
         instances = []
         for die_pool in die_pools(design, load):
             stage = _tightest_stage(design, load, die_pool)
-            free = die_pool.of.copies * (_die_capacity(design) - stage.weights - sum(value for _, value in stage.beside))
+            free = _die_capacity(design) - stage.weights - sum(value for _, value in stage.beside)
+            tiers: tuple[Any, ...] = ()
+            prefixes = None
+            if design.chip.tiers is not None:
+                placed = _pool_placement(design, load, die_pool)
+                free, tiers, tier = float(placed.pool.nbytes), (placed.shares,), prefix_tier(design)
+                prefixes = None if tier is None else (prefix_room(design, placed), float(tier.bandwidth))
+            free = die_pool.of.copies * free
             room = request_memory(load.model, stage.kv)
-            key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows)
+            key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows, *tiers)
             pricing = iteration_time_function(design, load, die_pool, fidelity, key)
             sizes, copies = die_pool.padded_requests(design), die_pool.of.copies
             of_load = {"whole": distinct_prompt_lengths(load), "copies": copies, "graph_sizes": sizes}
             axes = partial(AXES[software_of(design.mapping)], **of_load)
             instances.append(
-                ServingInstance(pricing, free, room, axes, ERROR_SAMPLES, key, stage.shares, copies=copies, graph_sizes=sizes)
+                ServingInstance(
+                    pricing,
+                    free,
+                    room,
+                    axes,
+                    ERROR_SAMPLES,
+                    key,
+                    stage.shares,
+                    copies=copies,
+                    graph_sizes=sizes,
+                    prefixes=prefixes,
+                )
             )
         return tuple(instances)
 
@@ -258,7 +299,7 @@ class MultiDieServing(InstanceLayout):
 
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers over die links, from memory to memory, and to hosts."""
-        moved = TransferWork(hosted, host_transfer_energy(hosted, design.chip))
+        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
         if len(die_pools(design, load)) < 2:
             return moved
         room, sent, ways = self._caches_moved(design, load)
@@ -325,7 +366,8 @@ def _work_rows(design: Design, load: ServingLoad, run: DieIteration, made_of: Co
     once = split._replace(batches=1)
     blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
     flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
-    phase = PhaseCost(name=it.phase, machine=die.kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
+    kind = die_kind(design, load, _pool_of(design, load, it.plan))
+    phase = PhaseCost(name=it.phase, machine=kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
     # blocks are those of all stages: each is on the dies of one
     share = useful_operations_of(whole_iteration(load, made_of)) / flop if flop else 1.0
     phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
@@ -374,28 +416,43 @@ def _layout_check(design: Design, load: ServingLoad) -> list[Limit]:
     return [*limits, port_limit(chip), *engine_limits(mapping, load.model, load.guesses)]
 
 
-class TightestStage(NamedTuple):
-    """The pipeline stage with least free memory, for one of its dies.
+def die_kind(design: Design, load: ServingLoad, pool: DiePool) -> DieKind:
+    """Work of a die of a pool: with memory tiers, those of its contents."""
+    return served_die(design).kind if design.chip.tiers is None else _tiered_kind(design, load, pool)
 
-    Attributes:
-        weights: [B]
-        beside: activations and dispatched tokens of the largest iterations, by item. [B]
-        kv: bytes of positions that are kept, by reach, and of states of sequences.
-        shares: of the time of an iteration, by stage of all.
-        fed: what a die of FFNs alone has on the stage that has most, by what it is; () where there are none. [B]
-    """
 
-    weights: float
-    beside: tuple[tuple[str, float], ...]
-    kv: Callable[[Any, float], Any]
-    shares: tuple[float, ...]
-    fed: tuple[tuple[str, float], ...] = ()
+@memoize_by_identity
+def _tiered_kind(design: Design, load: ServingLoad, pool: DiePool) -> DieKind:
+    """Work of a die of a pool with memory tiers."""
+    with_tiers = served_die(design).with_tiers
+    assert with_tiers is not None
+    return with_tiers(design, _pool_placement(design, load, pool).shares, load.model)
+
+
+@memoize_by_identity
+def _pool_placement(design: Design, load: ServingLoad, pool: DiePool) -> ServedPlacement:
+    """Placement of what a die of a pool with memory tiers holds, and its KV memory."""
+    if pool.of.pp > 1 or pool.of.attention:
+        refuse_staged_tiers(design)
+    stage, longest = _tightest_stage(design, load, pool), load.longest - 1
+    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
+    nbytes = {WEIGHTS: stage.weights - stage.experts, KV: float(stage.kv(cached, 1.0)), EXPERTS: stage.experts}
+    room = _die_capacity(design) - sum(value for _, value in stage.beside)
+    requests = float(ceil_div(min(float(pool.batch), float(len(load.requests))), pool.of.copies))
+    return place_served(design.chip, design.mapping, room, nbytes, requests)
+
+
+def _pool_of(design: Design, load: ServingLoad, plan: str) -> DiePool:
+    """Pool whose iterations run by the plan of a phase."""
+    pools = die_pools(design, load)
+    return next((pool for pool in pools if pool.phase == plan), pools[-1])
 
 
 @memoize_by_identity
 def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> TightestStage:
     model, sizes, units = load.model, served_die(design).kind.sizes(design.mapping), layers_of_units(load.model)
-    _, usual, split, _ = _run_iteration(design, load, pool, typical_iteration(load, pool), "analytical")
+    own = served_die(design).kind  # times of main memory alone, which balance stages
+    _, usual, split, _ = _run_iteration(design, load, pool, typical_iteration(load, pool), "analytical", kind=own)
     cut = units_per_stage([usual], split.pp)[:, :, 0]
     names = [unit.name for unit in usual.units]
     each = np.array([unit_weight_bytes(name, units.get(name, ("", "")), model, split, sizes) for name in names])
@@ -408,7 +465,7 @@ def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> Tightes
     paces = cut @ seconds
     if usual.onward:
         paces[:-1] += float(usual.onward[0].seconds) * split.halves
-    runs = [_run_iteration(design, load, pool, made_of, "analytical") for made_of in largest_iterations(load, pool)]
+    runs = [_run_iteration(design, load, pool, made_of, "analytical", kind=own) for made_of in largest_iterations(load, pool)]
     beside: tuple[tuple[str, float], ...] = tuple(
         (what, max(run.split.halves * float(getattr(run.played.of, name)) for run in runs))
         for what, name in (("activations", "held"), ("dispatched tokens", "received"))
@@ -426,9 +483,12 @@ def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> Tightes
     taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
     fullest = int(np.argmin(left / np.maximum(taken, 1e-9)))
     shares = tuple((paces / paces.sum()).tolist())
+    routed = [weight_bytes_by_kind(name, units.get(name, ("", "")), model, split, sizes) for name in names]
+    experts = np.array([kinds.get(ROUTED, 0.0) + kinds.get(COPIES, 0.0) for kinds in routed])
     return TightestStage(
-        float(cut[fullest] @ each), besides[fullest], lambda kept, sequences: stage_bytes(fullest, kept, sequences), shares, fed
-    )
+        float(cut[fullest] @ each), besides[fullest], lambda kept, sequences: stage_bytes(fullest, kept, sequences), shares,
+        fed, float(cut[fullest] @ experts),
+    )  # fmt: skip
 
 
 def _beside_weights(
@@ -456,27 +516,31 @@ def _slice_bytes(design: Design, load: ServingLoad, pool: DiePool) -> Any:
 
 
 def _run_iteration(
-    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str, *, pads: bool = True
-) -> DieIteration:
-    """One iteration, its requests padded as recorded graphs run it if `pads`."""
+    design: Design, load: ServingLoad, pool: DiePool, made_of: Composition, fidelity: str, *, pads: bool = True,
+    kind: DieKind | None = None,
+) -> DieIteration:  # fmt: skip
+    """One iteration, its requests padded as recorded graphs run it if `pads`; on dies of another kind than the pool's."""
     work, split = replica_work(design, load, pool, made_of, pads=pads)
-    done = _run_work(design, pool, fidelity, (work, split))
+    done = _run_work(design, pool, fidelity, (work, split), kind or die_kind(design, load, pool))
     prompts, _, _, decodes, _ = composition_counts(made_of)
     overheads = iteration_overheads(design, load, pool, prompts, decodes, done.seconds(split))
     return DieIteration(work, done, split, overheads)
 
 
-def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork) -> PassWork:
-    ((done,), _) = pass_work(served_die(design).kind, design, *work, fidelity, pool.rows)
+def _run_work(design: Design, pool: DiePool, fidelity: str, work: ReplicaWork, kind: DieKind | None = None) -> PassWork:
+    """Forward pass of an iteration on dies of some kind; those of the software with main memory alone if absent."""
+    ((done,), _) = pass_work(kind or served_die(design).kind, design, *work, fidelity, pool.rows)
     return done
 
 
-def _price_iterations(design: Design, pool: DiePool, fidelity: str, many: Sequence[ReplicaWork | None]) -> Sequence[float]:
+def _price_iterations(
+    design: Design, pool: DiePool, fidelity: str, kind: DieKind, many: Sequence[ReplicaWork | None]
+) -> Sequence[float]:
     """Seconds of the kernels of each of some iterations: those of one structure together, where a formula has them."""
-    kind, groups = served_die(design).kind, dict[Any, list[tuple[int, IterationWork]]]()
+    groups = dict[Any, list[tuple[int, IterationWork]]]()
     if not kind.together or fidelity != "analytical":
         return [
-            0.0 if work_split is None else float(_run_work(design, pool, fidelity, work_split).seconds(work_split[1]))
+            0.0 if work_split is None else float(_run_work(design, pool, fidelity, work_split, kind).seconds(work_split[1]))
             for work_split in many
         ]
     for place, work_split in enumerate(many):
@@ -522,7 +586,8 @@ def iteration_time_function(
     """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
     if key in PRICES:
         return PRICES[key]
-    pricing = part_time_tables(design, load, pool, partial(_price_iterations, design, pool, fidelity))
+    kind = die_kind(design, load, pool)
+    pricing = part_time_tables(design, load, pool, partial(_price_iterations, design, pool, fidelity, kind))
     if key:
         if len(PRICES) >= MEMORY:
             PRICES.clear()
@@ -552,54 +617,3 @@ def _longest_case(load: ServingLoad) -> BatchCase:
 
 def _case_arrays(case: BatchCase) -> Any:
     return arrays_of_cases(case.model, ((0, case),), "mean")
-
-
-def _tile_die() -> ServedDie:
-    """A die of tiles, whose work is shared between designs."""
-    from dse.evaluators.accounting import tile_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        dies.die_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        dies.request_die_work,
-    )
-
-
-def _shared_cache_die() -> ServedDie:
-    """A die with a shared cache."""
-    from dse.evaluators.accounting import shared_cache_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        device_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        _request_nothing,
-    )
-
-
-def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
-    """Request no work of a die, where none is shared between designs."""
-
-
-MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}
-"""Functions that give the die, by the software that runs; they import its module at first use."""
-
-
-def served_die(design: Design) -> ServedDie:
-    """The die of a design's system."""
-    return served_die_of_software(software_of(design.mapping))
-
-
-@cache
-def served_die_of_software(software: str) -> ServedDie:
-    """The die of systems with some software."""
-    return MADE_BY_SOFTWARE[software]()

@@ -25,12 +25,14 @@ from dse.evaluators.accounting.device_pipelines import (
     stage_remedy,
     staged_seconds,
 )
+from dse.evaluators.accounting.device_placement import tier_activity
 from dse.evaluators.accounting.engine_memory import (
     EngineMemory,
     device_capacity,
     engine_limits,
 )
-from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import fuller_parts, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -45,7 +47,9 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     fullest_stage_request,
     held_memory,
     largest_iterations,
+    pool_placement,
     pool_plans,
+    prefix_memory,
     stage_request_memory,
     stage_segments,
     tightest_stage,
@@ -63,7 +67,6 @@ from dse.evaluators.accounting.tensor_parallel import (
     device_activity,
     device_peak_rates,
     fastest_speedup,
-    fuller_parts,
     idle_die_limits,
     iteration_rows,
     plan_stages,
@@ -73,6 +76,7 @@ from dse.evaluators.accounting.tensor_parallel import (
     usual_pace,
 )
 from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.cost_models.analytical import ANALYTICAL
 from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, link_energy_inputs, refuse_library_allreduce
 from dse.evaluators.cost_models.call_cost import TimedBlock
@@ -88,12 +92,12 @@ from dse.evaluators.layouts.engine_overheads import (
 )
 from dse.evaluators.layouts.tensor_parallel import device_blocks
 from dse.evaluators.machine.device_links import split_into_nodes
-from dse.evaluators.machine.machine import inter_node_bandwidth, shared_cache_machine
+from dse.evaluators.machine.machine import HardwareModel, inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
 from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
 from dse.evaluators.serving.scheduling_policy import pool_policies
-from dse.evaluators.silicon.energy import PooledActivity, host_transfer_energy, pooled_dynamic_energy
+from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy, prefix_transfer_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -124,17 +128,23 @@ class TensorParallelServing(InstanceLayout):
             for plan in (mapping.prefill, mapping.decode):
                 refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
         fullest: tuple[tuple[str, Any], ...] = ()
+        capacity = device_capacity(chip, mapping)
+        tiered: list[Limit] = []
         for plan, largest in zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True):
             for stage in stage_segments(load, plan):
                 # a request alone must fit: beside more of them, requests wait
                 held = held_memory(design, load, plan, load.longest - 1, largest, stage)
                 beside = EngineMemory(held.activations, held.reserved)
+                if chip.tiers is not None:
+                    placement = pool_placement(design, load, plan, largest).placement
+                    tiered += memory_limits(memories_contents(chip, placement, beside.parts(mapping), capacity))
+                    continue
                 parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
                 fullest = fuller_parts(fullest, parts) if fullest else parts
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not is_disaggregated(mapping.serving) else tp[:1] * 2
         return [
-            *memory_limits([main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))]),
+            *(tiered or memory_limits([main_memory_contents(chip, fullest, capacity=capacity)])),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
             *(() if is_disaggregated(mapping.serving) else equal_stage_limits(mapping)),
@@ -153,6 +163,7 @@ class TensorParallelServing(InstanceLayout):
             if plan.microbatches:
                 limits.append(Limit(f"mapping.{phase}.microbatches", float(plan.microbatches), 0.0, "1"))
         if is_staged(mapping):
+            refuse_staged_tiers(design)
             for plan, rule in zip(pool_plans(mapping), pool_policies(mapping.serving), strict=True):
                 if plan.stages > 1 and rule.by_chunk:
                     limits.append(Limit("mapping.serving.admission", 2.0, 1.0, "layout"))
@@ -164,19 +175,19 @@ class TensorParallelServing(InstanceLayout):
         if not parts:
             return parts
         together = parts[0]
-        return (lambda design: single_rows(design) if is_staged(design.mapping) else together(design),)
+        return (lambda design: single_rows(design) if _is_single(design) else together(design),)
 
     def bound_parts(self, design: Design) -> list[DesignPart]:
         """Rows whose bounds are evaluated together; those with several stages one by one."""
-        return list(single_rows(design)) if is_staged(design.mapping) else super().bound_parts(design)
+        return list(single_rows(design)) if _is_single(design) else super().bound_parts(design)
 
     def limited_parts(self, design: Design) -> Iterable[DesignPart]:
         """Rows whose limits are evaluated together; those with several stages one by one."""
-        return single_rows(design) if is_staged(design.mapping) else super().limited_parts(design)
+        return single_rows(design) if _is_single(design) else super().limited_parts(design)
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool, with the KV memory of one of its dies on the tightest stage."""
-        mapping = design.mapping
+        chip, mapping = _chip_and_mapping(design)
         sizes = step_terms(mapping.stack).sizes
 
         def instance(place: int, plan: TensorParallelPlan, largest: LargestIteration) -> ServingInstance:
@@ -185,11 +196,15 @@ class TensorParallelServing(InstanceLayout):
                 return seconds if design_count(design) else seconds[..., 0]
 
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
-            key = "" if design_count(design) else iteration_time_key(design, load, *_instance_key(plan), without=without)
+            own = _instance_key(plan)
+            if chip.tiers is not None:
+                own = (*own, pool_placement(design, load, plan, largest).shares)
+            key = "" if design_count(design) else iteration_time_key(design, load, *own, without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
             free, room = tightest_stage(design, load, plan, largest)
             shares = _stage_shares(design, load, place, plan)
-            return ServingInstance(pricing, free, room, axes, key=key, shares=shares, graph_sizes=sizes)
+            prefixes = prefix_memory(design, load, plan, largest)
+            return ServingInstance(pricing, free, room, axes, key=key, shares=shares, graph_sizes=sizes, prefixes=prefixes)
 
         pools = zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True)
         return tuple(instance(place, plan, largest) for place, (plan, largest) in enumerate(pools))
@@ -246,7 +261,7 @@ class TensorParallelServing(InstanceLayout):
         for plan, pool in zip(pool_plans(mapping), done, strict=True):
             for count, made_of in pool:
                 iteration = _served_iteration(design, load, plan, made_of)
-                work = work.plus(_over_designs(_stage_activity(design, plan, iteration).times(count * plan.tp), designs))
+                work = work.plus(_over_designs(_stage_activity(design, load, plan, iteration).times(count * plan.tp), designs))
                 operations = sum(
                     timed.block.times * call.flop * call.pace for timed in iteration.plain for call in timed.block.calls
                 )
@@ -257,7 +272,7 @@ class TensorParallelServing(InstanceLayout):
     def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
         """Work of KV transfers over links from die to die, and to hosts."""
         chip, mapping = _chip_and_mapping(design)
-        moved = TransferWork(hosted, host_transfer_energy(hosted, chip))
+        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
         if len(pool_phases(mapping.serving)) == 1:
             return moved
         sent = _moved_activity(design, load, self.device_count(design))
@@ -270,14 +285,15 @@ class TensorParallelServing(InstanceLayout):
         chip, mapping = _chip_and_mapping(design)
         plan = pool_plans(mapping)[pool]
         iteration = _served_iteration(design, load, plan, made_of)
-        return [(iteration.seconds, pooled_dynamic_energy(_stage_activity(design, plan, iteration), chip) * plan.tp)]
+        return [(iteration.seconds, pooled_dynamic_energy(_stage_activity(design, load, plan, iteration), chip) * plan.tp)]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
     ) -> Sequence[BreakdownRow]:
         """Breakdown rows of an iteration: calls, transfers between stages, and engine overheads."""
-        chip, mapping = _chip_and_mapping(design)
-        plan, machine = pool_plans(mapping)[pool], shared_cache_machine(chip, mapping)
+        _, mapping = _chip_and_mapping(design)
+        plan = pool_plans(mapping)[pool]
+        machine = _instance_machine(design, load, plan.tp)
         iteration = _served_iteration(design, load, plan, made_of)
         rows = iteration_rows("", times, (iteration.plain, iteration.padded), iteration.overheads, machine, dies=plan.tp)
         return rows if iteration.transfers is None else [*rows, *stage_transfer_rows("", times, iteration.transfers)]
@@ -332,6 +348,11 @@ def _bandwidth_share(design: Design, dies: Any) -> Any:
 def is_staged(mapping: Mapping) -> bool:
     """Whether some instances have several pipeline stages."""
     return bool(mapping.prefill.stages > 1 or mapping.decode.stages > 1)
+
+
+def _is_single(design: Design) -> bool:
+    """Whether each of several designs is evaluated by itself: stages, and shares of memory tiers, are of one design."""
+    return is_staged(design.mapping) or design.chip.tiers is not None
 
 
 def _instance_key(plan: TensorParallelPlan) -> tuple[Any, ...]:
@@ -438,24 +459,23 @@ def _served_iteration(design: Design, load: ServingLoad, plan: TensorParallelPla
     return ServedIteration(plain, padded, overheads, transfers, _message_bytes(design, load, plan, step))
 
 
-def _stage_activity(design: Design, plan: TensorParallelPlan, iteration: ServedIteration) -> PooledActivity:
+def _stage_activity(design: Design, load: ServingLoad, plan: TensorParallelPlan, iteration: ServedIteration) -> PooledActivity:
     """By one die of each stage in an iteration, with its messages to the next stage."""
-    work = _die_activity(design, iteration.run_blocks)
+    blocks = tuple(timed_block.block for timed_block in iteration.run_blocks)
+    work = _die_activity(design, blocks)
+    if design.chip.tiers is not None:
+        tiers = _instance_machine(design, load, plan.tp).tiers
+        work = work if tiers is None else work.plus(tier_activity(blocks, tiers))
     if iteration.sent is None:
         return work
     return work.plus(PooledActivity(linked_bytes=message_hop_bytes(iteration.sent, plan.stages, plan.tp, design.chip.network)))
 
 
-def _die_activity(design: Design, timed: tuple[TimedBlock, ...]) -> PooledActivity:
+def _die_activity(design: Design, blocks: tuple[CallBlock, ...]) -> PooledActivity:
     """By one die in an iteration."""
     chip, mapping = _chip_and_mapping(design)
     _, cache, _ = shared_cache_parts(chip, mapping)
-    return device_activity(
-        tuple(timed_block.block for timed_block in timed),
-        mapping.stack.attention_passes,
-        cache,
-        link_energy_inputs(chip.network),
-    )
+    return device_activity(blocks, mapping.stack.attention_passes, cache, link_energy_inputs(chip.network))
 
 
 def _over_designs(work: PooledActivity, designs: int) -> PooledActivity:
@@ -503,7 +523,17 @@ def _timed_iteration(
         operators, orders, plan.tp, mapping.precision, plan.allreduce, rates=rates, recorded=recorded, heads=plan.kv_heads,
         phases=plan.ktree_k, terms=terms,
     )  # fmt: skip
-    return timed_step(cut, chip, plan, shared_cache_machine(chip, mapping), ANALYTICAL)
+    return timed_step(cut, chip, plan, _instance_machine(design, load, plan.tp), ANALYTICAL)
+
+
+def _instance_machine(design: Design, load: ServingLoad, tp: Any) -> HardwareModel:
+    """Machine of a die of an instance: with memory tiers, those of its contents."""
+    machine = shared_cache_machine(*_chip_and_mapping(design))
+    if design.chip.tiers is None:
+        return machine
+    pools = zip(pool_plans(design.mapping), largest_iterations(design.mapping, load), strict=True)
+    plan, largest = next((plan, largest) for plan, largest in pools if float(plan.tp) == float(tp))
+    return machine._replace(tiers=tiered_reads(design.chip, pool_placement(design, load, plan, largest).shares, load.model))
 
 
 def _scored_positions(reach: AttentionReach, guesses: int, context: Array) -> Any:

@@ -44,6 +44,9 @@ def make_pool(
         free, room: KV memory of an instance, and of a request. [B]
     """
     copies = group.of.copies
+    if group.of.prefixes is not None:
+        room_for_prefixes, bandwidth = group.of.prefixes
+        serving = replace(serving, host_kv_capacity=room_for_prefixes, host_bandwidth=bandwidth)
     memory = make_kv_memory(serving, load, free, room, copies)
     memory = replace(memory, blocks=int(serving.kv_blocks) or memory.blocks)
     kept = (free - copies * float(serving.reserved_memory)) * float(serving.prefix_cache_share)

@@ -21,6 +21,7 @@ from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves
 from dse.space.lazy_metrics import make_lazy_metrics
+from dse.space.memory_tiers import prefix_bandwidth
 from dse.space.workload import ServingLoad
 
 PREFILL_INSTANCES = "mapping.serving.prefill_instances"
@@ -137,7 +138,7 @@ def _ran(costs: InstanceCosts, design: Design, load: ServingLoad, run: ServingRu
     worth |= served.kv_pool_metrics(run.pools[-1], load)
     worth |= served.max_rate_metrics(load, run.rate)
     means = [served.mean_iterations_by_span(run, pool) for pool in range(len(run.pools))]
-    hosted = served.host_bytes(run, costs.devices_per_cache(design, load), float(design.mapping.serving.host_bandwidth))
+    hosted = served.host_bytes(run, costs.devices_per_cache(design, load), float(prefix_bandwidth(design)))
     return SimulatedRun(worth, means, peak.concurrency_of_run(run), served.run_duration(run), tables, hosted)
 
 
