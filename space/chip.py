@@ -45,6 +45,13 @@ class SharedCache:
 
 
 @record_class
+class SharedCacheRange(SharedCache):
+    """Caches of all sizes from `smallest` to `size`, of whose times an evaluation gives lower bounds; no chip has one."""
+
+    smallest: Number = quantity_field("B", "least capacity")
+
+
+@record_class
 class NodeNetwork:
     """Nodes of a few dies, with scale-up links inside a node and a scale-out network between nodes."""
 

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -35,6 +35,7 @@ from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, mai
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
+from dse.evaluators.calls.prefetch import fitting_sizes
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
@@ -57,8 +58,8 @@ from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
-from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
-from dse.space.chip import Chip
+from dse.space.array_math import Array, distinct_values, extremes, maximum, minimum, where
+from dse.space.chip import Chip, SharedCacheRange
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -126,6 +127,26 @@ class TensorParallelLayout(Layout):
             )
 
         return (phase("prefill", mapping.prefill), phase("decode", mapping.decode))
+
+    def least_phases(self, fastest: Design, smallest: Design, job: BatchArrays) -> tuple[PhaseCost, ...]:
+        """Costs of phases of which no design of a box takes less; prefetches of a small cache are the first to be there."""
+        chip = fastest.chip
+        cache = SharedCacheRange(size=chip.l2.size, bandwidth=chip.l2.bandwidth, smallest=smallest.chip.l2.size)
+        return self.phases(replace(fastest, chip=replace(chip, l2=cache)), job, "analytical")
+
+    def size_thresholds(self, design: Design, job: BatchArrays) -> dict[str, Array]:
+        """Sizes of the cache at which an operand begins to be prefetched as a whole, or activations to stay. [B]"""
+        mapping, rates, terms = design.mapping, design.chip.core.rates, step_terms(design.mapping.stack)
+        kept, fitting = [np.zeros(0)], [np.zeros(0)]
+        for name in ("prefill", "decode"):
+            plan = getattr(mapping, name)
+            blocks = _laid(phase_batches(job, name, plan).job, name, plan, mapping.precision, rates, terms)
+            kept += [np.ravel(call.local) for block in blocks for call in block.calls]
+            if plan.tp > 1 and plan.prefetch_share > 0:
+                sums = [np.ravel(size) for block in blocks for size in fitting_sizes(block, plan.prefetch)]
+                fitting += [_first_above(size, plan.prefetch_share) for size in sums]
+        sizes = np.concatenate([*kept, *fitting]).astype(float)
+        return {"chip.l2.size": np.unique(sizes[sizes > 0])}
 
     def layout_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
         """Limits of stages without layers."""
@@ -443,7 +464,21 @@ def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, An
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     if plan.prefetch == "none":
         return NO_PREFETCH
-    return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0))
+    budget = where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0)
+    if not isinstance(chip.l2, SharedCacheRange):
+        return PrefetchSettings(plan.prefetch, budget)
+    least = where(plan.tp > 1, plan.prefetch_share * chip.l2.smallest, 0.0)
+    return PrefetchSettings(plan.prefetch, budget, awaited_budget=least)
+
+
+def _first_above(nbytes: Any, share: float) -> Any:
+    """Least sizes of a cache whose share has more than some bytes, to the last bit. [B]"""
+    size = nbytes / share
+    for _ in range(4):  # a quotient is off by a bit or two
+        size = np.where(share * np.nextafter(size, 0.0) > nbytes, np.nextafter(size, 0.0), size)
+    for _ in range(4):
+        size = np.where(share * size > nbytes, size, np.nextafter(size, np.inf))
+    return size
 
 
 def blocks_seconds(blocks: tuple[TimedBlock, ...]) -> Any:

@@ -40,6 +40,24 @@ def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
     return bytes_in
 
 
+def fitting_sizes(block: CallBlock, policy: str) -> list[Any]:
+    """Bytes above which a budget has room for one call more as a whole; none where calls are prefetched in part. [B]
+
+    Args:
+        block: as of `prefetched_bytes`.
+        policy: an option of `space.mapping.PREFETCH`.
+    """
+    if policy != "whole" or block.opener is None:
+        return []
+    sizes, used = [], 0.0
+    for position in block.order:
+        call = block.calls[position]
+        if call.can_be_prefetched:
+            used = used + call.fetch
+            sizes.append(used)
+    return sizes
+
+
 class IdleWindow(NamedTuple):
     """Time in which messages are under way and memory is idle, and the bytes prefetched in it.
 

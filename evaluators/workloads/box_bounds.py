@@ -1,0 +1,98 @@
+"""Bounds of static batches over boxes of designs, from the fastest and the smallest corner of each box.
+
+The account of a batch takes times and activity from phases, and areas, powers and prices from a design. Here the phases are
+those of a box's fastest corner, and the design is its smallest corner, so that one evaluation bounds every metric of
+`leaf_effects.LEAST` and `MOST`: each is a product or a sum of non-negative terms of both.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from dse.evaluators.accounting.batch_account import account_limits, account_metrics
+from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.layout import layout_of
+from dse.evaluators.accounting.metrics import CaseOutcomes
+from dse.evaluators.accounting.outcome_columns import fill_outcomes
+from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
+from dse.evaluators.accounting.sequence_limits import length_limits
+from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.silicon.chip_batches import batch_chips
+from dse.evaluators.tuning.per_design import split_group
+from dse.space.array_math import Array, extremes
+from dse.space.design import Design, Designs
+from dse.space.lazy_metrics import requested_metrics
+from dse.space.limits import IncompatibleOptionsError
+from dse.space.workload import Workload
+
+
+def evaluate_box_bounds(fastest: Designs, smallest: Designs, workload: Workload, metrics: Collection[str]) -> Outcomes:
+    """Bounds of metrics over boxes, each given by two corners; the limit is that of boxes whose designs all break one.
+
+    Limits are those of memories and structure at the fastest corner, which has most room; limits of silicon are in no bound,
+    since reticle, memory edge and power density are not monotone.
+
+    Args:
+        fastest, smallest: corners of the boxes, grouped alike.
+        workload: static batches.
+        metrics: that are bounded.
+    """
+    outcomes, common = empty_outcomes(len(fastest)), length_limits(workload)
+    with requested_metrics(metrics), batch_chips(smallest.groups):
+        for (rows, fast), (others, small) in zip(fastest.groups, smallest.groups, strict=True):
+            assert np.array_equal(rows, others), "corners of boxes are grouped by the same options"
+            left = [(rows, fast, small)]
+            while left:
+                rows, fast, small = left.pop()
+                try:
+                    judged = [_bounds(fast, small, job) for job in layout_of(fast).batch_arrays(workload)]
+                except IncompatibleOptionsError as clash:
+                    if len(rows) > 1 and clash.some is not None:
+                        parts = zip(split_group(rows, fast, clash.some), split_group(rows, small, clash.some), strict=True)
+                        left += [(part, one, other) for (part, one), (_, other) in parts]
+                        continue
+                    judged = [CaseOutcomes(tuple(range(len(workload.cases))), {}, [clash.limit])]
+                fill_outcomes(
+                    outcomes,
+                    rows,
+                    small,
+                    [*judged, *common],
+                    len(workload.cases),
+                    metrics,
+                    weights=workload.case_weights,
+                    worst_case=workload.combine == "worst",
+                )
+    return outcomes
+
+
+def _bounds(fast: Design, small: Design, job: BatchArrays) -> CaseOutcomes:
+    """Bounds of the cases of one model over boxes of one structure."""
+    layout = layout_of(fast)
+    violated = layout.layout_limits(fast, job)
+    if violated:
+        return CaseOutcomes(job.rows, {}, violated, priced=False)
+    phases = layout.least_phases(fast, small, job)
+    return CaseOutcomes(job.rows, account_metrics(layout, small, job, phases), account_limits(layout, fast, job, phases))
+
+
+def cache_is_faster(design: Design) -> bool:
+    """Whether a byte comes sooner from the cache than from main memory, without which a larger cache may cost time."""
+    return bool(extremes(shared_cache_machine(design.chip, design.mapping).saved)[0] >= 0)
+
+
+def size_thresholds(design: Design, workload: Workload) -> dict[str, Array]:
+    """Values at which times of a design jump, ascending, by the address of the number: the first that has each jump.
+
+    Args:
+        design: of numbers; the others do not move the jumps.
+        workload: static batches.
+    """
+    layout = layout_of(design)
+    found: dict[str, list[Any]] = {}
+    for job in layout.batch_arrays(workload):
+        if layout.layout_limits(design, job):
+            continue
+        for address, sizes in layout.size_thresholds(design, job).items():
+            found.setdefault(address, []).append(sizes)
+    return {address: np.unique(np.concatenate(sizes)) for address, sizes in found.items()}
