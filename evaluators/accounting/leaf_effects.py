@@ -1,4 +1,4 @@
-"""What more of a number of a chip does to the time, the silicon and the memory limits of static batches, by layout.
+"""Effects of a chip's numbers on time, silicon and memory limits of static batches, by layout.
 
 A box fixes all options and gives such numbers ranges. Its fastest corner has the end of each range at which every call and
 collective is shortest, its smallest corner the end at which area, power and price are least. No design of the box takes less
@@ -57,17 +57,18 @@ _POOL: dict[str, LeafEffect] = {
         1,
         0,
         PROVED,
-        "More activations stay, more bytes are prefetched, and both are read sooner from the cache than from main memory. Calls "
-        "wait for what is prefetched: the box has the waits of its smallest cache and the calls of its largest. The end of a "
-        f"block is made of sums and maxima of both. {_AREA}.",
+        "More activations stay, more bytes are prefetched, and both are read sooner from the cache than from main memory. "
+        "Calls wait for what is prefetched: the box has the waits of its smallest cache and the calls of its largest. The end "
+        f"of a block is made of sums and maxima of both. {_AREA}.",
     ),
     "chip.hbm.bandwidth": LeafEffect(
         -1,
         1,
         0,
         PROVED,
-        "A byte takes 1 / bandwidth, of strided reads plus the time of gaps, whether it is awaited on the prefetch stream or read "
-        f"by a call; which bytes are prefetched does not depend on it. Devices of memory are bandwidth over theirs. {_AREA}.",
+        "A byte takes 1 / bandwidth, of strided reads plus the time of gaps, whether it is awaited on the prefetch stream or "
+        "read by a call; which bytes are prefetched does not depend on it. Devices of memory are bandwidth over theirs. "
+        f"{_AREA}.",
     ),
     "chip.hbm.capacity": LeafEffect(
         0, 1, 1, PROVED, "No time depends on it; memory is bought by capacity; contents of memory do not depend on it."
@@ -77,7 +78,8 @@ _POOL: dict[str, LeafEffect] = {
         1,
         0,
         PROVED,
-        f"A collective is a sum of bytes over the bandwidth and of latencies, and opens a block sooner if it is shorter. {_AREA}.",
+        "A collective is a sum of bytes over the bandwidth and of latencies, and opens a block sooner if it is shorter. "
+        f"{_AREA}.",
     ),
     "chip.network.latency": LeafEffect(1, 0, 0, PROVED, "A collective has a latency for each of its steps; no area has one."),
 }
@@ -108,7 +110,7 @@ OF_ONE_DIE = (
 
 
 def leaf_effects(design: Design) -> Mapping[str, LeafEffect]:
-    """Effects of the numbers of a design's chip, by address; those that its other parts make uncertain are absent."""
+    """Effects of the numbers of a design's chip, by address, without those that are uncertain."""
     effects = dict(EFFECTS.get(software_of(design.mapping), {}))
     chip, mapping = design.chip, design.mapping
     if chip.die is not None and chip.die.built_cores != 0:  # fewer spare cores, and fewer ways to the cache for each
@@ -141,7 +143,9 @@ def unbounded_reason(metric: str, better: str, design: Design) -> str:
         design: of the space.
     """
     if metric not in (LEAST if better == "min" else MOST):
-        return f"has no {'lower' if better == 'min' else 'upper'} bound; metrics that have one: {', '.join(bounded_metrics(design))}"
+        side, known = ("lower", LEAST) if better == "min" else ("upper", MOST)
+        others = ", ".join(name for name in bounded_metrics(design) if name in known)
+        return f"has no {side} bound over boxes; metrics that have one: {others}"
     if metric not in bounded_metrics(design):
         return (
             "has no bound where the number of dies is chosen (chip.die.dies=0); set chip.die.dies, or use "
@@ -151,7 +155,7 @@ def unbounded_reason(metric: str, better: str, design: Design) -> str:
 
 
 def bounded_metrics(design: Design) -> tuple[str, ...]:
-    """Metrics of which boxes around a design have bounds: lower ones of what is minimised, upper ones of what is maximised."""
+    """Metrics of which boxes around a design have a lower or an upper bound."""
     chip = design.chip
     chosen = chip.areas is None and (chip.die is None or chip.die.dies == 0)
     return tuple(name for name in (*LEAST, *MOST) if not (chosen and name in OF_ONE_DIE))
