@@ -19,7 +19,7 @@ from dse.evaluators import PHYSICS_VERSION
 from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
 from dse.evaluators.accounting.leaf_effects import LEAST, MOST, LeafEffect, bounds_obstacle, leaf_effects, unbounded_reason
 from dse.execution.study import Study
-from dse.search.boxes import Boxes, BoxSpace, Direction
+from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
 from dse.search.samplers import Values
 from dse.space.array_math import Array
@@ -38,7 +38,7 @@ SAVE_PERIOD_S = 30.0
 """Seconds of work after which the boxes are stored: what a run that is killed loses. [s]"""
 
 INFEASIBLE = "the only design violates a limit or a constraint"
-LIMIT = "limits of memories and structure"
+LIMIT = "limits of memories, structure or silicon"
 
 
 def single_space(study: Study) -> Space:
@@ -141,7 +141,7 @@ class BoxEvaluator:
     def bound_boxes(self, boxes: Boxes) -> tuple[Array, Array]:
         """Bounds of objectives, and why boxes have no feasible design, as `BoundFunction` has them."""
         space, question = self._boxes.space, self._study.question
-        corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in ("fastest", "smallest")]
+        corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in CORNERS]
         outcomes = evaluate_box_bounds(*map(space.stack, corners), question.workload, self._bounded)
         dropped = np.where(outcomes.limit >= 0, 2, 0).astype(np.int16)
         for place, limit in enumerate(self._study.bounds):
@@ -337,8 +337,8 @@ class BoxVerdict:
         bound: best value of each objective in the box; empty without one.
         member: knob values of the design of the front that the bound beats least.
         metrics: objectives of that design.
-        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member is
-            better than the bound in every objective.
+        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member
+            is better than the bound in every objective.
     """
 
     ranges: Mapping[str, tuple[float, float]]
