@@ -17,7 +17,15 @@ import numpy as np
 from dse.config.metric_expressions import evaluate_with_derived
 from dse.evaluators import PHYSICS_VERSION
 from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
-from dse.evaluators.accounting.leaf_effects import LEAST, MOST, LeafEffect, bounds_obstacle, leaf_effects, unbounded_reason
+from dse.evaluators.accounting.leaf_effects import (
+    LEAST,
+    MOST,
+    SAMPLED,
+    LeafEffect,
+    bounds_obstacle,
+    leaf_effects,
+    unbounded_reason,
+)
 from dse.execution.study import Study
 from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
@@ -452,6 +460,8 @@ def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     bases: dict[str, list[str]] = {}
     for address, effect in record["rests_on"].items():
         bases.setdefault(effect["basis"], []).append(address)
+    if SAMPLED in bases:
+        first = f"as far as sampled directions hold, {first}"
     rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
     effort = (
         f"{record['boxes']:,} boxes bounded and {record['evaluated_designs']:,} designs evaluated in {record['seconds']:.3g} s"

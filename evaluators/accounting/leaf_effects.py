@@ -153,7 +153,9 @@ def bounds_obstacle(design: Design) -> str:
     software = software_of(design.mapping)
     if software not in EFFECTS:
         known = ", ".join(SOFTWARE[name].name for name in EFFECTS)
-        return f"no bounds over boxes are known of {SOFTWARE[software].name}, where sizes that do not divide evenly pad; of {known}"
+        return (
+            f"no bounds over boxes are known of {SOFTWARE[software].name}, whose sizes pad where they do not divide; of {known}"
+        )
     if layout_of(design).is_evaluated_alone(design):
         return "attention on groups of cores is computed design by design, for which there are no bounds"
     if design.chip.die_link is not None:
