@@ -150,7 +150,8 @@ class BoxEvaluator:
         """Bounds of objectives, and why boxes have no feasible design, as `BoundFunction` has them."""
         space, question = self._boxes.space, self._study.question
         corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in CORNERS]
-        outcomes = evaluate_box_bounds(*map(space.stack, corners), question.workload, self._bounded)
+        fastest, smallest, largest = map(space.stack, corners)
+        outcomes = evaluate_box_bounds(fastest, smallest, largest, question.workload, self._bounded)
         dropped = np.where(outcomes.limit >= 0, 2, 0).astype(np.int16)
         for place, limit in enumerate(self._study.bounds):
             lenient = limit.metric in (LEAST if limit.relation == "<=" else MOST)
@@ -286,7 +287,7 @@ class Certifier:
         arrays |= {"front_values": front.values, "front_option": front.option, "front_places": front.places}
         counts = np.array([self.search.boxes, self.search.designs, self.seconds])
         with write_atomically(place) as path, path.open("wb") as file:
-            np.savez(file, counts=counts, **arrays)  # type: ignore[arg-type]
+            np.savez(file, counts=counts, **arrays)
         with write_atomically(self.study.run_dir / CERTIFICATE_FILE) as path:
             path.write_text(json.dumps(self.record(left), indent=1))
 
@@ -367,7 +368,7 @@ class BoxVerdict:
 
 
 def find_box(study: Study, values: Values) -> BoxVerdict | None:
-    """Verdict of a study's stored boxes on one design, without its evaluation; None without a certificate or outside of it.
+    """Verdict of a study's stored boxes on one design, without its evaluation; None if they lack it.
 
     Args:
         study: whose certificate counts.
@@ -409,9 +410,9 @@ def find_box(study: Study, values: Values) -> BoxVerdict | None:
 def _read_state(study: Study) -> tuple[Boxes, Front, list[float]]:
     """Stored leaves, front, and counts of boxes, designs and seconds."""
     with np.load(study.run_dir / STATE_FILE) as stored:
-        arrays = [stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"]
+        arrays = {spec.name: stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"}
         front = Front(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
-        return Boxes(*arrays, np.zeros(len(arrays[0]))), front, stored["counts"].tolist()
+        return Boxes(**arrays, gap=np.zeros(len(arrays["option"]))), front, stored["counts"].tolist()
 
 
 def certificate_key(study: Study) -> str:
@@ -431,7 +432,7 @@ def read_certificate(study: Study) -> dict[str, Any] | None:
 
 
 def format_share(lead: float) -> str:
-    """A share in percent without its sign, rounded to what it still proves: up where it is a lead, down where it is none."""
+    """A share in percent without its sign, rounded up if it is a lead, else down."""
     step = 10.0 ** (floor(log10(max(abs(lead), 1e-9))) - 1)
     return f"{100 * abs(ceil(lead / step) * step):.3g} %"
 

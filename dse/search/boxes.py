@@ -130,8 +130,8 @@ class BoxSpace:
         index, codes = np.arange(count), dict[str, Array]()
         for knob in reversed(choices):
             index, codes[knob.address] = np.divmod(index, len(knob.values))
-        for knob in self.ranged:
-            codes[knob.address] = np.zeros(count, int) if isinstance(knob, ChoiceKnob) else np.full(count, knob.low)
+        for number in self.ranged:
+            codes[number.address] = np.zeros(count, int) if isinstance(number, ChoiceKnob) else np.full(count, number.low)
         columns = self.space.columns_of_codes(codes)
         active = np.array([~np.isnan(columns[knob.address]) for knob in self.ranged], bool).reshape(len(self.ranged), count).T
         kept = {knob.address: columns[knob.address] for knob in choices}

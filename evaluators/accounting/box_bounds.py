@@ -46,15 +46,15 @@ def evaluate_box_bounds(
         for groups in zip(fastest.groups, smallest.groups, largest.groups, strict=True):
             (rows, _), *others = groups
             assert all(np.array_equal(rows, same) for same, _ in others), "corners of boxes are grouped by the same options"
-            left = [(rows, *(design for _, design in groups))]
+            left: list[tuple[Any, list[Design]]] = [(rows, [design for _, design in groups])]
             while left:
-                rows, fast, small, large = left.pop()
+                rows, (fast, small, large) = left.pop()
                 try:
                     judged = [_bounds(fast, small, job) for job in layout_of(fast).batch_arrays(workload)]
                 except IncompatibleOptionsError as clash:
                     if len(rows) > 1 and clash.some is not None:
                         parts = zip(*(split_group(rows, corner, clash.some) for corner in (fast, small, large)), strict=True)
-                        left += [(part[0][0], *(corner for _, corner in part)) for part in parts]
+                        left += [(part[0][0], [corner for _, corner in part]) for part in parts]
                         continue
                     judged = [CaseOutcomes(every, {}, [clash.limit])]
                 fill_outcomes(
