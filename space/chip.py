@@ -3,6 +3,7 @@
 What the constants mean for time is in ``evaluators/machine``.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from dse.space.array_math import Number, where
@@ -43,6 +44,23 @@ class SharedCache:
 
     size: Number = quantity_field("B", "capacity")
     bandwidth: Number = quantity_field("B/s", "bandwidth to all cores together", positive=True)
+
+    @property
+    def least_size(self) -> Any:
+        """Least capacity of a range of caches; None for a cache of one size. [B]"""
+        return None
+
+
+@record_class
+class SharedCacheRange(SharedCache):
+    """Range of caches from `smallest` to `size`, for lower bounds of times; no chip has one."""
+
+    smallest: Number = quantity_field("B", "least capacity")
+
+    @property
+    def least_size(self) -> Any:
+        """Least capacity of the range. [B]"""
+        return self.smallest
 
 
 @record_class
@@ -370,3 +388,8 @@ def decode_only_chip(chip: Chip) -> Chip:
         memory.leaf("channel_bandwidth"): choose_bandwidth(own.bandwidth, memory.channel_bandwidth),
     }
     return replace_leaves(chip, changes)
+
+
+def with_cache_range(chip: Chip, smallest: Any) -> Chip:
+    """Chip whose cache stands for all sizes from one to its own, for lower bounds of times. [B]"""
+    return replace(chip, l2=SharedCacheRange(size=chip.l2.size, bandwidth=chip.l2.bandwidth, smallest=smallest))

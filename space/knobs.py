@@ -414,6 +414,10 @@ class Space:
                 codes[knob.address] = knob.low + (knob.high - knob.low) * column
         return self._columns(codes, unique=False)
 
+    def columns_of_codes(self, codes: Mapping[str, Array]) -> Columns:
+        """Columns of knobs given by places of choices and values of intervals."""
+        return self._columns(codes, unique=False)
+
     def stack(self, columns: Columns) -> Designs:
         """Designs of the rows of columns, grouped by structure.
 

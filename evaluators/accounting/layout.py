@@ -14,6 +14,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_mod
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, load_layout
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates
+from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.software import software_of
@@ -65,6 +66,19 @@ class Layout(ABC):
         Raises:
             DesignError: an algorithm or a number format that the layout has no kernels for.
         """
+
+    def least_phases(self, fastest: Design, smallest: Design, job: BatchArrays) -> tuple[PhaseCost, ...]:
+        """Costs of phases of which no design of a box takes less time or does less work.
+
+        Args:
+            fastest, smallest: corners of boxes, as of `accounting.box_bounds`.
+            job: the batch.
+        """
+        return self.phases(fastest, job, "analytical")
+
+    def size_thresholds(self, design: Design, job: BatchArrays) -> dict[str, Array]:
+        """First values after jumps of times, by address, as where an operand begins to fit."""
+        return {}
 
     @abstractmethod
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -40,6 +40,7 @@ from dse.evaluators.accounting.memory_placement import (
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
+from dse.evaluators.calls.prefetch import cache_thresholds
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
@@ -62,8 +63,8 @@ from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
-from dse.space.array_math import distinct_values, extremes, maximum, minimum, where
-from dse.space.chip import Chip
+from dse.space.array_math import Array, distinct_values, extremes, maximum, minimum, where
+from dse.space.chip import Chip, with_cache_range
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -133,6 +134,19 @@ class TensorParallelLayout(Layout):
             )
 
         return (phase("prefill", mapping.prefill), phase("decode", mapping.decode))
+
+    def least_phases(self, fastest: Design, smallest: Design, job: BatchArrays) -> tuple[PhaseCost, ...]:
+        """Costs of phases of which no design of a box takes less, with a range of caches."""
+        return self.phases(replace(fastest, chip=with_cache_range(fastest.chip, smallest.chip.l2.size)), job, "analytical")
+
+    def size_thresholds(self, design: Design, job: BatchArrays) -> dict[str, Array]:
+        """Sizes of the cache from which an operand is prefetched as a whole, or activations stay. [B]"""
+        mapping, terms, sizes = design.mapping, step_terms(design.mapping.stack), list[Array]()
+        for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
+            micro = phase_batches(job, name, plan).job
+            blocks = _laid(micro, name, plan, mapping.precision, design.chip.core.rates, terms)
+            sizes.append(cache_thresholds(blocks, plan.prefetch, plan.prefetch_share if plan.tp > 1 else 0.0))
+        return {"chip.l2.size": np.unique(np.concatenate(sizes))}
 
     def layout_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
         """Limits of stages without layers."""
@@ -454,7 +468,9 @@ def _memories(
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     if plan.prefetch == "none":
         return NO_PREFETCH
-    return PrefetchSettings(plan.prefetch, where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0))
+    sizes = chip.l2.size, chip.l2.least_size
+    budget, awaited = (None if size is None else where(plan.tp > 1, plan.prefetch_share * size, 0.0) for size in sizes)
+    return PrefetchSettings(plan.prefetch, budget, awaited_budget=awaited)
 
 
 def blocks_seconds(blocks: tuple[TimedBlock, ...]) -> Any:

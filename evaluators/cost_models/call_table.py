@@ -212,7 +212,10 @@ def table_seconds(
             opener = block.opener if peers is None else block.opener._replace(peers=peers)
             sums[id(block.opener)] = reader.collective(opener, machine)
     records: Any = engines, memory  # of numbers, each of one design or of many
-    rates = (*records[0], *cache[:2], *records[1][:5], machine.overhead, prefetch.budget, which, *sums.values())
+    rates = (
+        *records[0], *cache[:2], *records[1][:5], machine.overhead, prefetch.budget, prefetch.awaited_budget, which,
+        *sums.values(),
+    )  # fmt: skip
     if np.ndarray not in set(map(type, rates)):
         return _one(_numbers(table), machine, prefetch, sums)
     designs = max(len(rate) for rate in rates if isinstance(rate, np.ndarray))
@@ -276,6 +279,7 @@ def _many(
 
     rates = (
         *engines[:2], *cache[:2], memory.byte, machine.saved, machine.overhead, prefetch.budget,
+        prefetch.budget if prefetch.awaited_budget is None else prefetch.awaited_budget,
         *(sums[opener] for opener in program.openers),
         *(
             engines.vectors(select_rows(table.calls[:, row, OPERATIONS]), 0.0, select_rows(passes), 1.0)
@@ -291,7 +295,8 @@ def _many(
     from dse.evaluators.cost_models import call_table_loop as call_loop  # which compiles, or loads what was
 
     near = np.empty((3 * table.calls.shape[1] + 4 * len(table.hidden) + 1, DESIGNS_PER_BATCH))
-    call_loop.write_step_seconds(*program[:-1], PREFETCH.index(prefetch.policy), given, ends, near, streams)
+    two_budgets = prefetch.awaited_budget is not None
+    call_loop.write_step_seconds(*program[:-1], PREFETCH.index(prefetch.policy), two_budgets, given, ends, near, streams)
     if order is None:
         return streams
     placed = np.empty(designs)
@@ -317,11 +322,13 @@ def _one(table: StructureTable, machine: HardwareModel, prefetch: PrefetchSettin
         durations.append((work if work >= read else read) + overhead)
     ahead, arrived = list[float](), list[float]()
     if prefetch.policy != "none":
-        saved, budget = machine.saved, prefetch.budget
+        saved, budget, awaited = machine.saved, prefetch.budget, prefetch.awaited_budget
         for row, need, before in table.hidden:
             bytes_in = need if before + need < budget else fit_in_budget(need, before, prefetch.policy, budget)[0]
             read = reading[row] - bytes_in * (own[row] - far + saved if row in own else saved)
             ahead.append((busy[row] if busy[row] >= read else read) + overhead)
+            if awaited is not None:
+                bytes_in = fit_in_budget(need, before, prefetch.policy, awaited)[0]
             arrived.append(bytes_in * far)
     total = 0.0
     for times, opener, calls, stream, placed in table.blocks:

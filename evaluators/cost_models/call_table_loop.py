@@ -10,6 +10,7 @@ from typing import Any
 
 from dse.evaluators.calls import prefetch
 from dse.evaluators.cost_models.call_table_columns import (
+    AWAITED,
     BUDGET,
     COUNT,
     DESIGNS_PER_BATCH,
@@ -48,24 +49,41 @@ def _busy(amounts: Any, rates: Any, elements: Any, own: Any, span: slice, engine
 
 
 @inlined_function
-def _ahead(
-    requests: Any, policy: int, rates: Any, own: Any, apart: bool, span: slice, reads: Any, left: Any, brought: Any
-) -> None:
-    """Writes what is left of reading for a call, once what is prefetched of it is there, and that by itself. [s]"""
+def _fitting(requests: Any, policy: int, budget: Any, brought: Any) -> None:
+    """Writes the bytes of a call that fit in a budget. [B]"""
     need, before = requests[0], requests[1]
-    budget, saved, far = rates[BUDGET, span], rates[SAVED, span], rates[FAR, span]
     if policy == WHOLE:
         for at in range(len(budget)):
             brought[at] = _whole(need, before, budget[at])
     else:
         for at in range(len(budget)):
             brought[at] = _in_part(need, before, budget[at])
+
+
+@inlined_function
+def _ahead(
+    requests: Any,
+    policy: int,
+    two_budgets: bool,
+    rates: Any,
+    own: Any,
+    apart: bool,
+    span: slice,
+    reads: Any,
+    left: Any,
+    brought: Any,
+) -> None:
+    """Writes what is left of reading for a call, once what is prefetched of it is there, and what of that is awaited. [s]"""
+    saved, far = rates[SAVED, span], rates[FAR, span]
+    _fitting(requests, policy, rates[BUDGET, span], brought)
     if apart:
         for at in range(len(far)):
             left[at] = reads[at] - brought[at] * (own[at] - far[at] + saved[at])
     else:
         for at in range(len(far)):
             left[at] = reads[at] - brought[at] * saved[at]
+    if two_budgets:
+        _fitting(requests, policy, rates[AWAITED, span], brought)
     for at in range(len(far)):
         brought[at] *= far[at]
 
@@ -102,6 +120,7 @@ def write_step_seconds(
     blocks: Any,
     times: Any,
     policy: int,
+    two_budgets: bool,
     rates: Any,
     ends: Any,
     near: Any,
@@ -120,7 +139,7 @@ def write_step_seconds(
         blocks: ends of `runs` and of `streams`, and the rate with the time of its opener, -1 for none, shape (3, blocks + 1);
             the first column is where they begin.
         times: that each block runs, shape (blocks,).
-        policy: of prefetching.
+        policy, two_budgets: of prefetching, and whether what is waited for has a budget of its own.
         rates: those above, and others that blocks and calls name, shape (rates, designs).
         ends: where designs of each structure begin, shape (structures + 1,).
         near: for numbers, shape (3 calls + 4 hidden + 1, TOGETHER).
@@ -145,9 +164,9 @@ def write_step_seconds(
                 _busy(calls[structure, call], rates, elements, own, these, engines[call], reads[call])
                 _last(engines[call], reads[call], overhead, took[call])
             for place in range(count):
-                call = hidden[place]
+                call, requests = hidden[place], ahead[structure, place]
                 own, apart = rates[kinds[1, call], these], kinds[1, call] != FAR
-                _ahead(ahead[structure, place], policy, rates, own, apart, these, reads[call], left[place], brought[place])
+                _ahead(requests, policy, two_budgets, rates, own, apart, these, reads[call], left[place], brought[place])
                 _last(engines[call], left[place], overhead, beside[place])
             for at in range(many):
                 total[at] = 0.0

@@ -1,0 +1,477 @@
+"""Certificates of fronts: by how much a design of the space may beat the front of a study, at most.
+
+Boxes of the space are bounded and split (`dse.search.branch_and_bound`). The front begins with the stored designs of the study
+and grows by what is found on the way. Front, boxes and physics are stored in the run folder: a later run goes on from there,
+and `dse whynot` finds the box of any design.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import ceil, expm1, floor, log1p, log10
+from typing import Any
+
+import numpy as np
+
+from dse.config.metric_expressions import evaluate_with_derived
+from dse.evaluators import PHYSICS_VERSION
+from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
+from dse.evaluators.accounting.leaf_effects import (
+    LEAST,
+    MOST,
+    SAMPLED,
+    LeafEffect,
+    bounds_obstacle,
+    leaf_effects,
+    unbounded_reason,
+)
+from dse.execution.study import Study
+from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
+from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
+from dse.search.samplers import Values
+from dse.space.array_math import Array
+from dse.space.design import key_of_leaves
+from dse.space.errors import DesignError
+from dse.space.knobs import ChoiceKnob, Space
+from dse.space.workload import BatchCase
+from dse.terminal.atomic_files import write_atomically
+
+BOUND_MARGIN = 1e-9
+"""Share by which bounds are loosened, since a bound and an evaluation may round differently."""
+
+STATE_FILE, CERTIFICATE_FILE = "certificate.npz", "certificate.json"
+
+SAVE_PERIOD_S = 30.0
+"""Seconds of work after which the boxes are stored: what a run that is killed loses. [s]"""
+
+INFEASIBLE = "the only design violates a limit or a constraint"
+LIMIT = "limits of memories, structure or silicon"
+
+
+def single_space(study: Study) -> Space:
+    """Space of a study that has bounds over boxes.
+
+    Raises:
+        DesignError: several chips, a workload or a layout without bounds, or an objective without one.
+    """
+    spaces = list(study.question.space.base_spaces)
+    if len(spaces) > 1:
+        names = ", ".join(str(next(iter(chosen.values()))) for chosen, _ in spaces)
+        raise DesignError(f"search.sampler: certify bounds the space of one chip, got {names}; set chips=[NAME]")
+    if not all(isinstance(case, BatchCase) for case in study.question.workload.cases):
+        raise DesignError(
+            "search.sampler: certify bounds static batches, whose formulas are proved monotone; serving loads are simulated, "
+            "and kernels have no bounds yet; set workload=static, or use another search"
+        )
+    if study.fidelity != "analytical":
+        raise DesignError(f"search.sampler: certify bounds the analytical model, got fidelity={study.fidelity}")
+    (_, space) = spaces[0]
+    if reason := bounds_obstacle(space.base):
+        raise DesignError(f"search.sampler: certify: {reason}; use another search")
+    for name, way in study.objectives.items():
+        if reason := unbounded_reason(name, way, space.base):
+            raise DesignError(f"objectives.{name}: {reason}")
+    return space
+
+
+def make_box_space(study: Study) -> tuple[BoxSpace, dict[str, LeafEffect]]:
+    """Boxes of the space of a study, and the declared effects of its numbers that have ranges, by knob."""
+    space = single_space(study)
+    effects = dict(leaf_effects(space.base))
+    boxes = _boxes_with(study, space, effects)
+    whole = boxes.whole_boxes()
+    slowest_cache = boxes.corner(whole, "smallest").copy()  # with the fastest memory: where the cache gains least
+    addresses = [knob.address for knob in boxes.ranged]
+    for address in ("chip.hbm.bandwidth",):
+        if address in addresses:
+            place = addresses.index(address)
+            slowest_cache[:, place] = whole.high[:, place]
+    designs = space.stack(boxes.columns(whole.option, slowest_cache))
+    if "chip.l2.size" in effects and not all(cache_is_faster(design) for _, design in designs.groups):
+        del effects["chip.l2.size"]
+        boxes = _boxes_with(study, space, effects)
+        whole = boxes.whole_boxes()
+    _set_thresholds(study, boxes, whole)
+    return boxes, {knob.address: effects[space.targets[knob.address][0]] for knob in boxes.ranged}
+
+
+def _boxes_with(study: Study, space: Space, effects: Mapping[str, LeafEffect]) -> BoxSpace:
+    directions = {address: _direction(effect) for address, effect in effects.items()}
+    return BoxSpace(space, directions, len(study.objectives))
+
+
+def _direction(effect: LeafEffect) -> Direction:
+    """Ends at which an effect has the fastest corner, with most room, and the smallest."""
+    fastest = -effect.time or effect.room or 1
+    return Direction(fastest, -1 if effect.silicon >= 0 else 1)
+
+
+def _set_thresholds(study: Study, boxes: BoxSpace, whole: Boxes) -> None:
+    """Values of intervals at which times jump, of each combination of options."""
+    intervals = {knob.address: place for place, knob in enumerate(boxes.ranged) if not isinstance(knob, ChoiceKnob)}
+    targets = {leaf: intervals[address] for address in intervals for leaf in boxes.space.targets[address]}
+    if not targets:
+        return
+    places = boxes.corner(whole, "fastest")
+    known: dict[Any, dict[str, Array]] = {}
+    for option in range(len(whole)):
+        columns = boxes.columns(whole.option[option : option + 1], places[option : option + 1])
+        ((_, design),) = boxes.space.stack(columns).groups
+        if design.mapping not in known:
+            known[design.mapping] = size_thresholds(design, study.question.workload)
+        for leaf, values in known[design.mapping].items():
+            if leaf in targets:
+                boxes.thresholds[option] = [*boxes.thresholds[option]]
+                boxes.thresholds[option][targets[leaf]] = values
+
+
+class BoxEvaluator:
+    """Bounds of boxes and objectives of designs of a study, as logarithms that are made small.
+
+    Args:
+        study: whose objectives and constraints count.
+        boxes: of its space.
+    """
+
+    def __init__(self, study: Study, boxes: BoxSpace) -> None:
+        self._study, self._boxes = study, boxes
+        self._signs = np.array([-1.0 if way == "max" else 1.0 for way in study.directions])
+        named = [*study.objectives, *(bound.metric for bound in study.bounds)]
+        self._bounded = tuple(name for name in dict.fromkeys(named) if name in (*LEAST, *MOST))
+        self._metrics = tuple(dict.fromkeys(named))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons why boxes are dropped, in the order of their places."""
+        return (INFEASIBLE, LIMIT, *map(str, self._study.bounds))
+
+    def bound_boxes(self, boxes: Boxes) -> tuple[Array, Array]:
+        """Bounds of objectives, and why boxes have no feasible design, as `BoundFunction` has them."""
+        space, question = self._boxes.space, self._study.question
+        corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in CORNERS]
+        fastest, smallest, largest = map(space.stack, corners)
+        outcomes = evaluate_box_bounds(fastest, smallest, largest, question.workload, self._bounded)
+        dropped = np.where(outcomes.limit >= 0, 2, 0).astype(np.int16)
+        for place, limit in enumerate(self._study.bounds):
+            lenient = limit.metric in (LEAST if limit.relation == "<=" else MOST)
+            if not lenient or limit.metric not in outcomes.columns:
+                continue
+            margin = 1 - BOUND_MARGIN if limit.relation == "<=" else 1 + BOUND_MARGIN
+            broken = limit.excess(outcomes.columns[limit.metric] * margin) > 0
+            dropped[broken & (dropped == 0)] = place + 3
+        return self._logarithms(outcomes.columns, len(boxes)) - BOUND_MARGIN, dropped
+
+    def evaluate_designs(self, option: Array, places: Array) -> tuple[Array, Array]:
+        """Objectives of designs, and whether they keep limits and constraints, as `EvaluateFunction` has them."""
+        question = self._study.question
+        designs = question.space.stack(self._boxes.columns(option, places))
+        outcomes = evaluate_with_derived(
+            designs, question.workload, question.defined, fidelity=self._study.fidelity, metrics=self._metrics
+        )
+        feasible = outcomes.limit < 0
+        for limit in self._study.bounds:
+            feasible &= limit.excess(outcomes.columns[limit.metric]) <= 0
+        values = self._logarithms(outcomes.columns, len(option))
+        return values, feasible & np.isfinite(values).all(axis=1)
+
+    def _logarithms(self, columns: Mapping[str, Array], count: int) -> Array:
+        values = [columns.get(name, np.full(count, np.nan)) for name in self._study.objectives]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logarithms = np.log(np.column_stack(values)) * self._signs
+        return np.where(np.isnan(logarithms), -np.inf, logarithms)
+
+    def metrics(self, values: Array) -> Array:
+        """Objectives as metrics, from their logarithms."""
+        return np.asarray(np.exp(values * self._signs))
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved of a study's front.
+
+    Attributes:
+        record: of the certificate as JSON values, as `certificate_record` has it.
+        members: knob values of the front's designs.
+        left: why it ended before the gap was reached: ``time``, ``boxes``, or empty.
+    """
+
+    record: dict[str, Any]
+    members: list[dict[str, Any]]
+    left: str
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the gap that was asked for is reached."""
+        return not self.left
+
+
+class Certifier:
+    """A certificate under way, and its state in the run folder.
+
+    Args:
+        study: whose front is proved.
+        incumbents: knob values of designs that are known to be good.
+    """
+
+    def __init__(self, study: Study, incumbents: Sequence[Values] = ()) -> None:
+        self.study = study
+        self.boxes, self.effects = make_box_space(study)
+        self.evaluator = BoxEvaluator(study, self.boxes)
+        self.gap = log1p(float(study.search["gap"]))
+        count, numbers = len(study.objectives), self.boxes.numbers
+        cell = self.gap / CELLS.get(count, MANY_OBJECTIVES_CELLS)
+        front = Front(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
+        self.search = BoxSearch(self.boxes, self.evaluator.bound_boxes, self.evaluator.evaluate_designs, front, self.gap)
+        self.seconds = 0.0
+        self._resumed = self._load(incumbents)
+        if not self._resumed:
+            self._add(incumbents)
+            self.search.begin()
+
+    @property
+    def resumed_boxes(self) -> int:
+        """Boxes that earlier runs bounded; 0 if this begins."""
+        return self.search.boxes if self._resumed else 0
+
+    def _add(self, incumbents: Sequence[Values]) -> None:
+        """Evaluate known designs, and add those that are feasible to the front."""
+        located = [place for place in map(self.boxes.locate, incumbents) if place is not None]
+        if located:
+            option = np.array([option for option, _ in located], np.int32)
+            places = np.array([places for _, places in located]).reshape(len(located), self.boxes.numbers)
+            values, feasible = self.evaluator.evaluate_designs(option, places)
+            self.search.designs += len(option)
+            self.search.front.add(values[feasible], option[feasible], places[feasible])
+
+    def run(self, progress: Callable[[float, int, int], None]) -> Certificate:
+        """Split boxes until the gap, the time or the budget is reached, and store what is proved.
+
+        Args:
+            progress: called with the gap as a share, boxes so far, and open boxes.
+        """
+        start = saved = shown = time.monotonic()
+        before = self.seconds
+
+        def note() -> None:
+            nonlocal saved, shown
+            now = time.monotonic()
+            self.seconds = before + now - start
+            if now - shown > 0.2:
+                progress(expm1(self.search.largest_gap), self.search.boxes, len(self.search.open))
+                shown = now
+            if now - saved > SAVE_PERIOD_S:
+                self.save()
+                saved = time.monotonic()
+
+        left = "interrupted"
+        try:
+            left = self.search.run(note, seconds=self.study.search["stop"]["seconds"], boxes=self.study.search["boxes"])
+        finally:
+            self.seconds = before + time.monotonic() - start
+            self.save(left)
+        return Certificate(self.record(left), self.members(), left)
+
+    def members(self) -> list[dict[str, Any]]:
+        """Knob values of the front's designs."""
+        front = self.search.front
+        columns = self.boxes.columns(front.option, front.places)
+        return [self.boxes.space.row(columns, row) for row in range(len(front.values))]
+
+    def save(self, left: str = "interrupted") -> None:
+        """Store front and boxes in the run folder."""
+        place = self.study.run_dir / STATE_FILE
+        place.parent.mkdir(parents=True, exist_ok=True)
+        leaves, front = self.search.leaves, self.search.front
+        arrays = {f"leaves_{spec.name}": getattr(leaves, spec.name) for spec in fields(Boxes) if spec.name != "gap"}
+        arrays |= {"front_values": front.values, "front_option": front.option, "front_places": front.places}
+        counts = np.array([self.search.boxes, self.search.designs, self.seconds])
+        with write_atomically(place) as path, path.open("wb") as file:
+            np.savez(file, counts=counts, **arrays)
+        with write_atomically(self.study.run_dir / CERTIFICATE_FILE) as path:
+            path.write_text(json.dumps(self.record(left), indent=1))
+
+    def _load(self, incumbents: Sequence[Values]) -> bool:
+        """Take up what earlier runs have proved; whether there was any."""
+        if read_certificate(self.study) is None:
+            return False
+        leaves, front, (boxes, designs, self.seconds) = _read_state(self.study)
+        front.cell = self.search.front.cell
+        self.search.front, self.search.boxes, self.search.designs = front, int(boxes), int(designs)
+        self._add(incumbents)
+        self.search.resume(leaves)
+        return True
+
+    def record(self, left: str) -> dict[str, Any]:
+        """The certificate as JSON values."""
+        search, study = self.search, self.study
+        leaves = search.leaves
+        metrics = self.evaluator.metrics(search.front.values)
+        counts = np.bincount(leaves.dropped, minlength=len(self.evaluator.reasons) + 1)[1:].tolist()
+        designs, intervals = count_designs(self.boxes)
+        gap = expm1(search.largest_gap)
+        return {
+            "key": certificate_key(study),
+            "gap": gap if np.isfinite(gap) else None,
+            "wanted_gap": float(study.search["gap"]),
+            "reached": not left,
+            "ended_by": left or None,
+            "designs": designs,
+            "intervals": intervals,
+            "boxes": search.boxes,
+            "evaluated_designs": search.designs,
+            "seconds": self.seconds,
+            "leaves": len(leaves),
+            "open": len(search.open),
+            "dropped": {name: count for name, count in zip(self.evaluator.reasons, counts, strict=True) if count},
+            "cell": expm1(search.front.cell),
+            "physics": PHYSICS_VERSION,
+            "objectives": dict(study.objectives),
+            "constraints": [str(bound) for bound in study.bounds],
+            "rests_on": {address: {"basis": effect.basis, "proof": effect.proof} for address, effect in self.effects.items()},
+            "front": [
+                {"knobs": knobs, "metrics": dict(zip(study.objectives, row, strict=True))}
+                for knobs, row in zip(self.members(), metrics.tolist(), strict=True)
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class BoxVerdict:
+    """What the box of a design proves of it.
+
+    Attributes:
+        ranges: lower and upper end of each number in the box, by knob.
+        reason: why no design of the box is feasible; empty string if one may be.
+        bound: best value of each objective in the box; empty without one.
+        member: knob values of the design of the front that the bound beats least.
+        metrics: objectives of that design.
+        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member
+            is better than the bound in every objective.
+    """
+
+    ranges: Mapping[str, tuple[float, float]]
+    reason: str
+    bound: Mapping[str, float]
+    member: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    lead: float
+
+    def describe(self, member: str) -> str:
+        """What the box proves, as text; `member` names the design of the front."""
+        if self.reason:
+            return f"no design of its box is feasible: {self.reason}"
+        share = format_share(self.lead)
+        if self.lead <= 0:
+            return f"{member} is better than the bound of its box by {share} or more in every objective"
+        return f"no design of its box is better than {member} by more than {share} in any objective"
+
+
+def find_box(study: Study, values: Values) -> BoxVerdict | None:
+    """Verdict of a study's stored boxes on one design, without its evaluation; None if they lack it.
+
+    Args:
+        study: whose certificate counts.
+        values: knob values of the design.
+    """
+    if read_certificate(study) is None:
+        return None
+    boxes, _ = make_box_space(study)
+    located = boxes.locate(values)
+    if located is None:
+        return None
+    leaves, front, _ = _read_state(study)
+    option, places = located
+    inside = (leaves.option == option) & (leaves.low <= places).all(axis=1) & (places <= leaves.high).all(axis=1)
+    row = int(np.flatnonzero(inside)[0])
+    evaluator = BoxEvaluator(study, boxes)
+    ends = [boxes.columns(leaves.option[row : row + 1], side[row : row + 1]) for side in (leaves.low, leaves.high)]
+    ranges = {
+        knob.address: (float(ends[0][knob.address][0]), float(ends[1][knob.address][0]))
+        for knob in boxes.ranged
+        if boxes.active[option, boxes.ranged.index(knob)]
+    }
+    if leaves.dropped[row]:
+        return BoxVerdict(ranges, evaluator.reasons[leaves.dropped[row] - 1], {}, {}, {}, 0.0)
+    member = front.nearest(leaves.bound[row])
+    bound, metrics = evaluator.metrics(np.array([leaves.bound[row], front.values[member]])).tolist()
+    columns = boxes.columns(front.option, front.places)
+    names = list(study.objectives)
+    return BoxVerdict(
+        ranges,
+        "",
+        dict(zip(names, bound, strict=True)),
+        boxes.space.row(columns, member),
+        dict(zip(names, metrics, strict=True)),
+        expm1(float((front.values[member] - leaves.bound[row]).max())),
+    )
+
+
+def _read_state(study: Study) -> tuple[Boxes, Front, list[float]]:
+    """Stored leaves, front, and counts of boxes, designs and seconds."""
+    with np.load(study.run_dir / STATE_FILE) as stored:
+        arrays = {spec.name: stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"}
+        front = Front(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
+        return Boxes(**arrays, gap=np.zeros(len(arrays["option"]))), front, stored["counts"].tolist()
+
+
+def certificate_key(study: Study) -> str:
+    """Content key of what a certificate is about: space, workload, objectives, constraints and physics."""
+    wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
+    rows = [("space", study.question.space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION)]
+    return key_of_leaves([*rows, ("front", ", ".join(wanted))])
+
+
+def read_certificate(study: Study) -> dict[str, Any] | None:
+    """Stored record of a study's certificate; None if there is none of this space, workload and physics."""
+    place = study.run_dir / CERTIFICATE_FILE
+    if not place.is_file() or not (study.run_dir / STATE_FILE).is_file():
+        return None
+    record: dict[str, Any] = json.loads(place.read_text())
+    return record if record.get("key") == certificate_key(study) else None
+
+
+def format_share(lead: float) -> str:
+    """A share in percent without its sign, rounded up if it is a lead, else down."""
+    step = 10.0 ** (floor(log10(max(abs(lead), 1e-9))) - 1)
+    return f"{100 * abs(ceil(lead / step) * step):.3g} %"
+
+
+def describe_certificate(record: Mapping[str, Any]) -> list[str]:
+    """What a certificate says, what it rests on, and what it took, as lines of text."""
+    choices = f"{record['designs']:,} design{'s' * (record['designs'] != 1)}"
+    if record["intervals"]:
+        choices = f"{record['designs']:,} combinations with any {' and any '.join(record['intervals'])}"
+    wanted = f"{record['wanted_gap']:.3g}" if record["wanted_gap"] == 0 else f"{100 * record['wanted_gap']:.3g} %"
+    if not record["front"] and record["reached"]:
+        first = f"no design among {choices} is feasible"
+    elif record["reached"] and record["wanted_gap"] == 0:
+        first = f"no design among {choices} beats this front, which is exact"
+    elif record["reached"]:
+        first = f"no design among {choices} beats this front by more than {wanted}"
+    else:
+        most = "an unknown share" if record["gap"] is None else format_share(record["gap"])
+        why = {"time": "search.stop.time was over", "boxes": "search.boxes were spent"}.get(
+            record["ended_by"], "it was stopped"
+        )
+        first = (
+            f"no design among {choices} beats this front by more than {most}; {wanted} is not proved yet, as {why}: the same "
+            "command goes on from here"
+        )
+    bases: dict[str, list[str]] = {}
+    for address, effect in record["rests_on"].items():
+        bases.setdefault(effect["basis"], []).append(address)
+    if SAMPLED in bases:
+        first = f"as far as sampled directions hold, {first}"
+    rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
+    effort = (
+        f"{record['boxes']:,} boxes bounded and {record['evaluated_designs']:,} designs evaluated in {record['seconds']:.3g} s"
+    )
+    return [first, f"rests on {rests or 'no direction: each design is a box'}", effort]
+
+
+def count_designs(boxes: BoxSpace) -> tuple[int, list[str]]:
+    """Number of designs of a space, each interval counted as one value, and the intervals."""
+    counts = np.array([1.0 if values is None else len(values) for values in boxes.values])
+    designs = sum(int(np.prod(counts[active])) for active in boxes.active)
+    return designs, [knob.address for knob in boxes.ranged if not isinstance(knob, ChoiceKnob)]

@@ -1,0 +1,195 @@
+"""Effects of a chip's numbers on time, silicon and memory limits of static batches, by layout.
+
+A box fixes all options and gives such numbers ranges. Its fastest corner has the end of each range at which every call and
+collective is shortest, its smallest corner the end at which area, power and price are least. No design of the box takes less
+than the one and costs less than the other, so that both together bound every metric of `LEAST` and `MOST`.
+
+Each effect is declared here with a sketch of its proof, and `tests/evaluators/test_box_bounds.py` draws random boxes.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dse.evaluators.accounting.layout import layout_of
+from dse.evaluators.machine.library_die import die_libraries
+from dse.space.design import Design
+from dse.space.published import FACTS, is_said
+from dse.space.software import DEVICES, PIPELINES, REGIONS, SOFTWARE, software_of
+
+PROVED, SAMPLED = "proved", "sampled"
+"""How an effect is known: by an argument on the formulas, or by random designs alone."""
+
+
+class LeafEffect(NamedTuple):
+    """Effect of more of a number, all others equal.
+
+    Attributes:
+        time: -1 where no phase and no activity grows, +1 where none shrinks, 0 where they do not change.
+        silicon: +1 where neither area nor static power nor price shrinks, -1 where none grows, 0 where they do not change.
+        room: +1 where no limit of a memory is harder to keep, 0 where such limits do not change.
+        basis: `PROVED` or `SAMPLED`.
+        proof: why, in one or two sentences.
+    """
+
+    time: int
+    silicon: int
+    room: int
+    basis: str
+    proof: str
+
+
+_AREA = "Each block of the die is a product of non-negative factors, of which none shrinks"
+
+_POOL: dict[str, LeafEffect] = {
+    "chip.cores": LeafEffect(
+        -1, 1, 0, PROVED, f"All cores are one engine, whose operation takes 1 / (cores x rate); reads do not change. {_AREA}."
+    ),
+    "chip.core.matrix": LeafEffect(
+        -1, 1, 0, PROVED, f"A product takes operations over the rate; a call takes the longer of engines and reads. {_AREA}."
+    ),
+    "chip.core.vector": LeafEffect(
+        -1, 1, 0, PROVED, f"Operations on elements take their number over the rate, beside products and reads. {_AREA}."
+    ),
+    "chip.l2.bandwidth": LeafEffect(
+        -1, 1, 0, PROVED, f"A byte of activations or of prefetched data takes 1 / bandwidth, a summand of reads. {_AREA}."
+    ),
+    "chip.l2.size": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "More activations stay, more bytes are prefetched, and both are read sooner from the cache than from main memory. "
+        "Calls wait for what is prefetched: the box has the waits of its smallest cache and the calls of its largest. The end "
+        f"of a block is made of sums and maxima of both. {_AREA}.",
+    ),
+    "chip.hbm.bandwidth": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "A byte takes 1 / bandwidth, of strided reads plus the time of gaps, whether it is awaited on the prefetch stream or "
+        "read by a call; which bytes are prefetched does not depend on it. Devices of memory are bandwidth over theirs. "
+        f"{_AREA}.",
+    ),
+    "chip.hbm.capacity": LeafEffect(
+        0, 1, 1, PROVED, "No time depends on it; memory is bought by capacity; contents of memory do not depend on it."
+    ),
+    "chip.network.bandwidth": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "A collective is a sum of bytes over the bandwidth and of latencies, and opens a block sooner if it is shorter. "
+        f"{_AREA}.",
+    ),
+    "chip.network.latency": LeafEffect(1, 0, 0, PROVED, "A collective has a latency for each of its steps; no area has one."),
+}
+
+_PIPELINE: dict[str, LeafEffect] = {
+    "chip.tile.sram": LeafEffect(
+        -1, 1, 1, SAMPLED, "More local memory holds more weights and more of the KV cache, and has room for longer chunks."
+    ),
+    "chip.tile.vector.lanes": LeafEffect(
+        -1, 1, 0, SAMPLED, "Operations on elements take their number over the lanes, beside or after products."
+    ),
+    "chip.noc.word_bytes": LeafEffect(
+        -1, 1, 0, SAMPLED, "Messages take fewer words; what was prefetched behind a message is read after it, in no more time."
+    ),
+    "chip.hbm.channel_bandwidth": LeafEffect(
+        -1, 1, 0, SAMPLED, "A byte takes 1 / bandwidth of a core's channel, whether it is prefetched or awaited."
+    ),
+}
+
+_REGION: dict[str, LeafEffect] = {
+    "chip.core.sram": LeafEffect(
+        -1, 1, 1, SAMPLED, "More memory of a core has room for more of the KV cache; regions are as large as the mapping says."
+    ),
+    "chip.core.mac": LeafEffect(1, -1, 0, SAMPLED, "A multiply-add takes so many cycles, and an engine of more is smaller."),
+    "chip.core.vector_operation": LeafEffect(
+        1, -1, 0, SAMPLED, "An operation on an element takes so many cycles, and an engine of more is smaller."
+    ),
+    "chip.core.launch": LeafEffect(1, 0, 0, SAMPLED, "Each task of a kernel starts with so many cycles; no area has one."),
+    "chip.noc.word_bytes": LeafEffect(-1, 1, 0, SAMPLED, "Messages take fewer words on wider links; routers grow with them."),
+}
+
+EFFECTS: dict[str, Mapping[str, LeafEffect]] = {DEVICES: _POOL, PIPELINES: _PIPELINE, REGIONS: _REGION}
+"""Numbers with an effect, by layout and address; a layout that is absent has no bounds over boxes."""
+
+TIMES = ("ttft", "tpot", "latency")
+RATES = ("throughput", "decode_throughput", "prefill_throughput", "tokens_per_s_per_user")
+LEAST = (
+    *TIMES, "system_mm2", "die_mm2", "energy", "energy_per_token", "system_price", "price_per_mtoken", "capital_per_mtoken",
+    "electricity_per_mtoken",
+)  # fmt: skip
+"""Metrics of which a box has a lower bound: times of the fastest corner; area, static power and price of the smallest; energy
+of the activity of the one and the static power of the other."""
+
+MOST = (
+    *RATES, "throughput_per_system_mm2", "throughput_per_die_mm2", "decode_throughput_per_system_mm2",
+    "decode_throughput_per_die_mm2",
+)  # fmt: skip
+"""Metrics of which a box has an upper bound: tokens over those times, and over those areas."""
+
+OF_ONE_DIE = (
+    "die_mm2", "throughput_per_die_mm2", "decode_throughput_per_die_mm2", "system_price", "price_per_mtoken",
+    "capital_per_mtoken",
+)  # fmt: skip
+"""Metrics that a chip with a chosen number of dies has no bound of: a little more area may take one die more, each smaller."""
+
+
+def leaf_effects(design: Design) -> Mapping[str, LeafEffect]:
+    """Effects of the numbers of a design's chip, by address, without those that are uncertain."""
+    effects = dict(EFFECTS.get(software_of(design.mapping), {}))
+    chip, mapping = design.chip, design.mapping
+    if chip.die is not None and chip.die.built_cores != 0:  # fewer spare cores, and fewer ways to the cache for each
+        effects.pop("chip.cores", None)
+    if mapping.inference_engine is not None:  # which takes a share of the memory for itself
+        effects.pop("chip.hbm.capacity", None)
+    return effects
+
+
+def bounds_obstacle(design: Design) -> str:
+    """Why boxes around a design have no bounds, as text; empty string if they have."""
+    software = software_of(design.mapping)
+    if software not in EFFECTS:
+        known = ", ".join(SOFTWARE[name].name for name in EFFECTS)
+        return (
+            f"no bounds over boxes are known of {SOFTWARE[software].name}, whose sizes pad where they do not divide; of {known}"
+        )
+    if layout_of(design).is_evaluated_alone(design):
+        return "attention on groups of cores is computed design by design, for which there are no bounds"
+    if design.chip.die_link is not None:
+        return "the dies of a mesh and their links are chosen by its area, so that times are not monotone; remove chip.die_link"
+    if design.mapping.stack is not None and die_libraries(design.chip, design.mapping.stack) is not None:
+        return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
+    facts = [fact for fact in FACTS if is_said(design.chip, fact)]
+    if facts:
+        return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
+    return ""
+
+
+def unbounded_reason(metric: str, better: str, design: Design) -> str:
+    """Why a metric has no bound over boxes around a design; empty string if it has one.
+
+    Args:
+        metric: its name.
+        better: "min" or "max": which bound is needed.
+        design: of the space.
+    """
+    if metric not in (LEAST if better == "min" else MOST):
+        side, known = ("lower", LEAST) if better == "min" else ("upper", MOST)
+        others = ", ".join(name for name in bounded_metrics(design) if name in known)
+        return f"has no {side} bound over boxes; metrics that have one: {others}"
+    if metric not in bounded_metrics(design):
+        return (
+            "has no bound where the number of dies is chosen (chip.die.dies=0); set chip.die.dies, or use "
+            f"{', '.join(name for name in bounded_metrics(design) if (name in LEAST) == (better == 'min'))}"
+        )
+    return ""
+
+
+def bounded_metrics(design: Design) -> tuple[str, ...]:
+    """Metrics of which boxes around a design have a lower or an upper bound."""
+    chip = design.chip
+    chosen = chip.areas is None and (chip.die is None or chip.die.dies == 0)
+    return tuple(name for name in (*LEAST, *MOST) if not (chosen and name in OF_ONE_DIE))
