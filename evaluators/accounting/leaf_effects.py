@@ -162,6 +162,8 @@ def bounds_obstacle(design: Design) -> str:
         return "the dies of a mesh and their links are chosen by its area, so that times are not monotone; remove chip.die_link"
     if design.mapping.stack is not None and die_libraries(design.chip, design.mapping.stack) is not None:
         return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
+    if design.chip.tiers is not None:
+        return "contents move between memory tiers as sizes change, so that time is not monotone; remove chip.tiers"
     facts = [fact for fact in FACTS if is_said(design.chip, fact)]
     if facts:
         return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
