@@ -70,7 +70,7 @@ class _JournalBuffer(BaseJournalBackend):
 
 
 def _shown_distribution(knob: Knob) -> BaseDistribution:
-    """Distribution that shows a knob as it is: numbers on an axis, whole ones with their step, options as categories."""
+    """Distribution that shows a knob as it is: numbers on an axis, options as categories."""
     if isinstance(knob, IntervalKnob):
         return FloatDistribution(knob.low, knob.high, log=knob.log)
     if knob.words:
