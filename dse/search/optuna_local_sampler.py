@@ -36,11 +36,11 @@ RELEARN = 1.1
 class LocalSearchSampler(BaseSampler):
     """Sampler for Optuna that searches among neighbours of the Pareto front.
 
-    Gaussian processes choose the neighbour with most expected hypervolume gain. There may be one objective or more. Parameters
-    and conditions (define-by-run) are learned from finished trials; a parameter that was never seen is drawn uniformly. The next
-    trial follows from the seed, its number, and the trials of the storage. Constraints are those of `Trial.set_constraint`, and
-    of older studies: above 0 means violated. A trial that was pruned, or that has an infinite value, counts as one that violates
-    a limit. A failed trial is not asked for again.
+    Gaussian processes choose the neighbour with most expected hypervolume gain. There may be one objective or more.
+    Parameters and conditions (define-by-run) are learned from finished trials; a parameter that was never seen is drawn
+    uniformly. The next trial follows from the seed, its number, and the trials of the storage. Constraints are those of
+    `Trial.set_constraint`, and of older studies: above 0 means violated. A trial that was pruned, or that has an infinite
+    value, counts as one that violates a limit. A failed trial is not asked for again.
 
     Args:
         seed: of the search; None for one from the system.
