@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dse.commands.notebook_api import find_study
 from dse.execution.ask_tell import compute_feedback
 from dse.execution.limit_filter import make_early_limits
 from dse.execution.workers import evaluate_with_retries, make_evaluator
 from dse.space.errors import DesignError
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,10 @@ class StudyObjective:
         self._limits = make_early_limits(study.question.space, study.question.workload, study.fidelity)
 
     @cached_property
-    def distributions(self) -> "dict[str, BaseDistribution]":
-        """Distribution of each knob, for `optuna.Study.ask`: ordered numbers by their place from 0, options as categories.
+    def distributions(self) -> dict[str, Any]:
+        """Optuna distribution of each knob, for `optuna.Study.ask`.
 
-        An inactive knob has one too; its value counts for nothing.
+        Ordered numbers have their place from 0, options are categories. The value of an inactive knob has no effect.
         """
         from dse.search.optuna_distributions import make_distribution
 

@@ -20,7 +20,7 @@ from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
 from dse.execution.workers import WorkerSettings
-from dse.search.optuna_samplers import POPULATION_SAMPLERS, SAMPLERS
+from dse.search.optuna_samplers import SAMPLERS
 from dse.space.design import Design, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.knobs import Space, Value
@@ -378,14 +378,11 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
 
 
 def _check_sampler_words(sampler: str, overrides: Sequence[str]) -> None:
-    """Refuse two samplers that are typed at once, and a typed setting that only other samplers read."""
+    """Refuse two samplers that are typed at once."""
     typed = dict(word.lstrip("+").split("=", 1) for word in overrides if word.lstrip("+").startswith("search") and "=" in word)
     preset = typed.get("search", sampler)
     if "search.sampler" in typed and preset not in (typed["search.sampler"], "usual", "auto"):
         raise DesignError(f"search: two samplers, search={preset} and search.sampler={sampler}; remove one of them")
-    if "search.population" in typed and sampler not in ("auto", *POPULATION_SAMPLERS):
-        known = ", ".join(POPULATION_SAMPLERS)
-        raise DesignError(f"search.population: has no effect on {sampler}, only on {known}; remove it, or choose one of these")
 
 
 def _parse_gap(value: Any, sampler: str, nouns: Question) -> float | None:

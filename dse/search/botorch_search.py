@@ -37,7 +37,9 @@ MISSING = "search.sampler: botorch needs BoTorch; pip install 'mesh-dse[botorch]
 
 
 class BoTorchSearch:
-    """Search by BoTorch's expected hypervolume improvement, as Optuna's integration chooses it for objectives and constraints.
+    """Sampler that proposes by BoTorch's expected hypervolume improvement.
+
+    Optuna's integration chooses the acquisition by the number of objectives and whether there are constraints.
 
     Ordered numbers are told as whole numbers by their order, options as categories, an inactive knob as a fixed value. All
     limits are one constraint, the largest excess. A design without objectives is told with the worst that are known.
@@ -76,7 +78,7 @@ class BoTorchSearch:
 
     def ask(self, number: int, forced: Values | None) -> Ask:
         """Next design by the model; one of a Sobol sequence until there are results for a model."""
-        if forced is None and len(self._told) >= MIN_RESULTS and any(told.objectives for _, told in self._told):
+        if forced is None and len(self._told) >= MIN_RESULTS and any(feedback.objectives for _, feedback in self._told):
             ask = Ask(number, self._new_design(self._propose(number), number))
         else:
             ask = self._first.ask(number, forced)
@@ -123,13 +125,13 @@ class BoTorchSearch:
 
     def _told_trials(self) -> list[FrozenTrial]:
         """Results as complete trials, with numbers where an objective or a constraint has none."""
-        known = np.array([self._minimised(told) for _, told in self._told if told.objectives is not None])
+        known = np.array([self._minimised(feedback) for _, feedback in self._told if feedback.objectives is not None])
         worst = np.where(np.isfinite(known), known, -np.inf).max(axis=0)
         worst = np.where(np.isfinite(worst), worst, 0.0)
         trials = []
-        for values, told in self._told:
-            row = self._minimised(told) if told.objectives is not None else worst
-            excess = max(told.constraints.values(), default=0.0)
+        for values, feedback in self._told:
+            row = self._minimised(feedback) if feedback.objectives is not None else worst
+            excess = max(feedback.constraints.values(), default=0.0)
             trials.append(
                 self._trial(
                     values,
@@ -139,9 +141,9 @@ class BoTorchSearch:
             )
         return trials
 
-    def _minimised(self, told: Feedback) -> Any:
-        assert told.objectives is not None
-        return np.multiply(self._signs, told.objectives)
+    def _minimised(self, feedback: Feedback) -> Any:
+        assert feedback.objectives is not None
+        return np.multiply(self._signs, feedback.objectives)
 
     def _trial(self, design: Values, **known: Any) -> FrozenTrial:
         params = self._default_params() | {

@@ -32,7 +32,7 @@ class LearnedSpace:
         return (({}, self),)
 
     def contradicts(self, values: Mapping[str, Any]) -> bool:
-        """Whether the knobs of a design are others than its values let expect, but for those that are unexplained."""
+        """Whether a design has other active knobs than the conditions give, unexplained knobs aside."""
         active = {knob.address for knob in self.knobs if all(values.get(other) in allowed for other, allowed in knob.when)}
         return not values.keys() <= active or not active - values.keys() <= self.unexplained
 

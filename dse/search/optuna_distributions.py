@@ -1,4 +1,4 @@
-"""Optuna's distributions and our knobs: each as the other."""
+"""Conversion of knobs to Optuna's distributions, and of distributions to knobs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,9 @@ MAX_CHOICES = 64
 
 
 def make_distribution(knob: Knob) -> BaseDistribution:
-    """Distribution of a knob: options are categories, ordered numbers their places from 0, an interval is itself.
+    """Optuna distribution of a knob.
+
+    Options are categories, ordered numbers their places from 0, an interval is a float.
 
     >>> make_distribution(ChoiceKnob("mapping.both.tp", (4, 8, 16)))
     IntDistribution(high=2, log=False, low=0, step=1)
@@ -59,7 +61,7 @@ def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
 
 
 def suggest_values(space: AnySpace, trial: Any, order: Sequence[Knob] | None = None) -> Values:
-    """Values of the active knobs of a space, each suggested by a trial of Optuna's once those that it depends on are known.
+    """Values of a space's active knobs, suggested by an Optuna trial in the order of their conditions.
 
     Args:
         space: of the knobs.
@@ -113,21 +115,21 @@ def param_of_value(distribution: BaseDistribution, value: Any) -> Any:
 
 
 def value_of_param(distribution: BaseDistribution, param: Any) -> Any:
-    """A knob's value from a parameter; one out of bounds, as enqueued trials may have it, goes to the nearest bound."""
+    """Knob value from a parameter, whose value is brought into the bounds first."""
     if isinstance(distribution, CategoricalDistribution):
         return str(int(distribution.to_internal_repr(param)))
     return param_of_value(distribution, param)
 
 
-def join_distributions(one: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
+def join_distributions(first: BaseDistribution, other: BaseDistribution) -> BaseDistribution:
     """Distribution with the bounds of both; Optuna refuses other differences than of bounds and steps."""
-    if one == other or isinstance(one, CategoricalDistribution):
-        return one
-    if isinstance(one, IntDistribution) and isinstance(other, IntDistribution):
-        step = 1 if one.log else math.gcd(one.step, other.step, one.low - other.low)
-        return IntDistribution(min(one.low, other.low), max(one.high, other.high), log=one.log, step=step)
-    assert isinstance(one, FloatDistribution)
+    if first == other or isinstance(first, CategoricalDistribution):
+        return first
+    if isinstance(first, IntDistribution) and isinstance(other, IntDistribution):
+        step = 1 if first.log else math.gcd(first.step, other.step, first.low - other.low)
+        return IntDistribution(min(first.low, other.low), max(first.high, other.high), log=first.log, step=step)
+    assert isinstance(first, FloatDistribution)
     assert isinstance(other, FloatDistribution)
-    low, high = min(one.low, other.low), max(one.high, other.high)
-    same = one.step == other.step and one.low == other.low
-    return FloatDistribution(low, high, log=one.log, step=one.step if same else None)
+    low, high = min(first.low, other.low), max(first.high, other.high)
+    same = first.step == other.step and first.low == other.low
+    return FloatDistribution(low, high, log=first.log, step=first.step if same else None)

@@ -1,4 +1,4 @@
-"""Our local search as a sampler that `optuna.create_study(sampler=...)` takes, for any user's objective.
+"""Local search as a sampler of Optuna, for the objective of any user.
 
 The space is learned from the trials. A plan is an attribute of its trial, so that the storage has the whole state of a search.
 The sampler holds a copy, and makes it anew from the trials when the space grows, in another process, or after a resume.
@@ -34,12 +34,13 @@ RELEARN = 1.1
 
 
 class LocalSearchSampler(BaseSampler):
-    """Sampler for Optuna: neighbours of the Pareto front, chosen by expected hypervolume gain under Gaussian processes.
+    """Sampler for Optuna that searches among neighbours of the Pareto front.
 
-    For one or more objectives, of any user's function. Parameters and conditions (define-by-run) are learned from finished
-    trials; a parameter that was never seen is drawn uniformly. The next trial follows from the seed, its number, and the trials
-    of the storage. Constraints are those of `Trial.set_constraint`, and of older studies: above 0 means violated. A trial that
-    was pruned, or that has an infinite value, counts as one that violates a limit. A failed trial is not asked for again.
+    Gaussian processes choose the neighbour with most expected hypervolume gain. There may be one objective or more.
+    Parameters and conditions (define-by-run) are learned from finished trials; a parameter that was never seen is drawn
+    uniformly. The next trial follows from the seed, its number, and the trials of the storage. Constraints are those of
+    `Trial.set_constraint`, and of older studies: above 0 means violated. A trial that was pruned, or that has an infinite
+    value, counts as one that violates a limit. A failed trial is not asked for again.
 
     Args:
         seed: of the search; None for one from the system.
@@ -81,7 +82,7 @@ class LocalSearchSampler(BaseSampler):
             return dict(self._search_of(study).distributions)
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
-        """Parameters of the next trial, those that are active under its values; none before a trial has finished."""
+        """Parameters of the next trial that are active under its values."""
         if not search_space:
             return {}
         with self._lock:
@@ -91,7 +92,7 @@ class LocalSearchSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """The planned value, brought into bounds that are others in this trial; a uniform one where none was planned."""
+        """Planned value within the bounds of this trial; a uniform one if none was planned."""
         knob = make_knob(param_name, param_distribution)
         planned = trial.system_attrs.get(PLAN, {}).get("values", {})
         if isinstance(knob, IntervalKnob | ChoiceKnob) and isinstance(planned.get(param_name), int | float):

@@ -36,9 +36,6 @@ PROPOSALS = {"nsga2": 20, "nsga3": 20, "tpe": 5, "gp": 1}
 
 SAMPLERS = ("botorch", "exhaustive", "gp", "local", "nsga2", "nsga3", "qmc", "random", "tpe")
 
-POPULATION_SAMPLERS = ("local", "nsga2", "nsga3")
-"""Those of them that read `search.population`."""
-
 
 def make_sampler(
     name: str,

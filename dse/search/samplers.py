@@ -23,7 +23,7 @@ PossibleFilter = Callable[[Sequence[Values]], Sequence[bool]]
 
 
 class SearchSpace(Protocol):
-    """What a search needs of a space: its knobs. `Space` has more, and so has the space that trials of others show."""
+    """Interface of spaces for a search: the knobs. `Space` and `LearnedSpace` have it."""
 
     @property
     def knobs(self) -> tuple[Knob, ...]:

@@ -17,10 +17,6 @@ from dse.space.errors import DesignError
             ("search=tpe", "search.sampler=nsga2"),
             "search: two samplers, search=tpe and search.sampler=nsga2; remove one of them",
         ),
-        (
-            ("search=tpe", "search.population=30"),
-            "search.population: has no effect on tpe, only on local, nsga2, nsga3; remove it, or choose one of these",
-        ),
         (("search.sampler=tpee",), "search.sampler: no sampler 'tpee'; did you mean 'tpe'?"),
         (("search=botorch", "search.promote=analytical"), "search.promote: "),
     ],
