@@ -136,7 +136,7 @@ class OptunaSampler:
         self._propose = self._sampler.sample_relative
         if possible is not allow_all or self._by_active:
             self._sampler.sample_relative = self._propose_params
-        self._stand_ins = StandIns(len(directions))
+        self._imputer = MedianImputer(len(directions))
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -175,7 +175,7 @@ class OptunaSampler:
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Complete a trial with its objectives and constraints."""
-        objectives = self._stand_ins.fill(feedback)
+        objectives = self._imputer.fill(feedback)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
@@ -188,7 +188,7 @@ class OptunaSampler:
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
-        objectives = self._stand_ins.fill(feedback) if feedback else None
+        objectives = self._imputer.fill(feedback) if feedback else None
         state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
         asked = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
@@ -281,12 +281,12 @@ class OptunaSampler:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
-class StandIns:
-    """Objectives that Optuna is told of designs that have none since they break a limit.
+class MedianImputer:
+    """Median imputation of the objectives of designs that have none since they break a limit, for Optuna.
 
     Optuna wants a number of every completed trial, and learns from the constraint that it is infeasible. Its genetic samplers
     and TPE order infeasible trials by how far they break constraints. Its Gaussian processes learn objectives from all trials,
-    and an infinity is a cliff to them. So the stand-in is the median of the objectives told before, and 0 before there is one.
+    and an infinity is a cliff to them. So the imputed value is the median of the objectives told before; 0 before there is one.
 
     Args:
         count: of objectives.
@@ -297,7 +297,7 @@ class StandIns:
         self._known: list[tuple[float, ...]] = []
 
     def fill(self, feedback: Feedback) -> Sequence[float] | None:
-        """Objectives of a design, with stand-ins where it broke a limit; None of an evaluation that failed."""
+        """Objectives of a design, with imputed values where it broke a limit; None of an evaluation that failed."""
         if feedback.objectives is not None and all(value == value for value in feedback.objectives):
             self._known.append(feedback.objectives)
             return feedback.objectives
@@ -305,7 +305,7 @@ class StandIns:
             return feedback.objectives
         middle = np.median(self._known, axis=0).tolist() if self._known else [0.0] * self._count
         given = feedback.objectives or (float("nan"),) * self._count
-        return [value if value == value else stand_in for value, stand_in in zip(given, middle, strict=True)]
+        return [value if value == value else imputed for value, imputed in zip(given, middle, strict=True)]
 
 
 def _distribution_of_places(knob: Knob) -> Any:
@@ -357,8 +357,8 @@ def run_plain_optuna(
         directions: "max" or "min" for each objective.
         seed: of its sampler.
         trials: how many.
-        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, `StandIns` fills what is not a
-            number: a trial without values fails, and of failed ones no sampler of Optuna's learns.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, `MedianImputer` fills what is
+            not a number: a trial without values fails, and of failed ones no sampler of Optuna's learns.
     """
     import optuna
 
@@ -368,13 +368,13 @@ def run_plain_optuna(
         sampler=samplers[name](seed=seed),
         directions=["maximize" if direction == "max" else "minimize" for direction in directions],
     )
-    order, stand_ins = order_by_dependency(space.knobs), StandIns(len(directions))
+    order, imputer = order_by_dependency(space.knobs), MedianImputer(len(directions))
 
     def evaluate_trial(trial: Any) -> Sequence[float]:
         evaluation = evaluate(_suggest_active(trial, space, order))
         for constraint, excess in evaluation.constraints.items():
             trial.set_constraint(constraint, excess)
-        objectives = stand_ins.fill(evaluation)
+        objectives = imputer.fill(evaluation)
         assert objectives is not None
         return objectives
 

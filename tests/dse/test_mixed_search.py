@@ -9,7 +9,7 @@ import pytest
 
 from dse.search.design_encoding import DesignEncoder
 from dse.search.local_search import LocalSearch
-from dse.search.optuna_samplers import StandIns, make_sampler, run_plain_optuna
+from dse.search.optuna_samplers import MedianImputer, make_sampler, run_plain_optuna
 from dse.search.samplers import Feedback, Values, count_active_knobs, recommend_sampler
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
@@ -116,13 +116,13 @@ def test_tpe_has_parameters_of_active_knobs_alone_and_a_resumed_one_asks_the_sam
 
 def test_optuna_is_told_a_number_between_those_of_other_designs_where_there_is_none() -> None:
     """Neither an infinity nor the worst: what is wrong with the design is in its constraint."""
-    stand_ins = StandIns(2)
-    assert stand_ins.fill(Feedback(None, {"limit": 1.0})) == [0.0, 0.0]
+    imputer = MedianImputer(2)
+    assert imputer.fill(Feedback(None, {"limit": 1.0})) == [0.0, 0.0]
     for first in (1.0, 3.0, 50.0):
-        assert stand_ins.fill(Feedback((first, -first), {"limit": 0.0})) == (first, -first)
-    assert stand_ins.fill(Feedback(None, {"limit": 1.0})) == [3.0, -3.0]
-    assert stand_ins.fill(Feedback((float("nan"), 7.0), {"limit": 1.0})) == [3.0, 7.0]
-    assert stand_ins.fill(Feedback(None)) is None
+        assert imputer.fill(Feedback((first, -first), {"limit": 0.0})) == (first, -first)
+    assert imputer.fill(Feedback(None, {"limit": 1.0})) == [3.0, -3.0]
+    assert imputer.fill(Feedback((float("nan"), 7.0), {"limit": 1.0})) == [3.0, 7.0]
+    assert imputer.fill(Feedback(None)) is None
 
 
 def test_plain_optuna_has_numbers_as_numbers_and_limits_as_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
