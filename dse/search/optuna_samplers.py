@@ -191,8 +191,9 @@ class OptunaSampler:
         objectives = self._imputer.fill(feedback) if feedback else None
         state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
-        asked = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
-        params = asked if self._by_active else {**ask.marks["params"], **asked}
+        params = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
+        if not self._by_active:
+            params = {**ask.marks["params"], **params}
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
@@ -297,7 +298,7 @@ class MedianImputer:
         self._known: list[tuple[float, ...]] = []
 
     def fill(self, feedback: Feedback) -> Sequence[float] | None:
-        """Objectives of a design, with imputed values where it broke a limit; None of an evaluation that failed."""
+        """Objectives of a design, imputed where it broke a limit; None of an evaluation that failed."""
         if feedback.objectives is not None and all(value == value for value in feedback.objectives):
             self._known.append(feedback.objectives)
             return feedback.objectives
@@ -349,7 +350,7 @@ def _suggest_active(trial: Any, space: AnySpace, order: Sequence[Knob]) -> Value
 def run_plain_optuna(
     name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Feedback]
 ) -> None:
-    """Search with plain Optuna as in its tutorial: defaults, one trial at a time, define by run, repeats included.
+    """Search with plain Optuna as in its tutorial: defaults, define by run, repeats included.
 
     Args:
         name: nsga2, tpe or gp.

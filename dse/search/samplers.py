@@ -117,9 +117,10 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
 
 
 def count_active_knobs(space: AnySpace) -> int:
-    """Most knobs that are active at once, the choice of the chip included; of `COUNTED` designs spread over the space.
+    """Most knobs that are active at once, the choice of the chip included.
 
-    A study of several chips has the knobs of them all, and a design has those of its own chip.
+    A study of several chips has the knobs of them all, and a design has those of its own chip. Where knobs are conditional
+    the count is of `COUNTED` designs spread over the space.
     """
     if not any(knob.when or knob.read for knob in space.knobs):
         return len(space.knobs)
