@@ -8,7 +8,7 @@ import numpy as np
 from optuna import TrialPruned
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from dse.search.samplers import Values
+from dse.search.samplers import Values, value_at_place
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, order_by_dependency
 from dse.space.multi_chip_space import AnySpace
 
@@ -54,10 +54,7 @@ def distribution_of_values(knob: Knob) -> BaseDistribution:
 def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
     """Values of knobs from parameters of `make_distribution`, of those that there are."""
     known = [knob for knob in knobs if knob.address in params]
-    return {
-        knob.address: knob.values[param] if isinstance(knob, ChoiceKnob) and not knob.words else param
-        for knob, param in ((knob, params[knob.address]) for knob in known)
-    }
+    return {knob.address: value_at_place(knob, param) for knob, param in ((knob, params[knob.address]) for knob in known)}
 
 
 def suggest_values(space: AnySpace, trial: Any, order: Sequence[Knob] | None = None) -> Values:
@@ -77,7 +74,7 @@ def suggest_values(space: AnySpace, trial: Any, order: Sequence[Knob] | None = N
         elif knob.words:
             values[knob.address] = trial.suggest_categorical(knob.address, knob.values)
         else:
-            values[knob.address] = knob.values[trial.suggest_int(knob.address, 0, len(knob.values) - 1)]
+            values[knob.address] = value_at_place(knob, trial.suggest_int(knob.address, 0, len(knob.values) - 1))
     return space.canonical(values)
 
 

@@ -25,6 +25,7 @@ from dse.search.samplers import (
     SobolSampler,
     Values,
     allow_all,
+    value_at_place,
     value_at_unit,
 )
 from dse.space.errors import DesignError, suggest_nearest
@@ -144,7 +145,7 @@ class OptunaSampler:
         self._propose = self._sampler.sample_relative
         if possible is not allow_all or self._by_active:
             self._sampler.sample_relative = self._propose_params
-        self._stand_ins = StandIns(len(directions))
+        self._imputer = MedianImputer(len(directions))
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage,
@@ -172,7 +173,7 @@ class OptunaSampler:
             trial = self._study.ask(self._distributions)
         params = trial.params  # a deep copy each time it is looked at
         values = {
-            knob.address: _value_at_place(knob, params[knob.address]) for knob in self._space.knobs if knob.address in params
+            knob.address: value_at_place(knob, params[knob.address]) for knob in self._space.knobs if knob.address in params
         }
         marks = {
             "params": params,
@@ -185,7 +186,7 @@ class OptunaSampler:
 
     def tell(self, ask: Ask, feedback: Feedback) -> None:
         """Complete a trial with its objectives and constraints."""
-        objectives = self._stand_ins.fill(feedback)
+        objectives = self._imputer.fill(feedback)
         if objectives is None:
             self._study.tell(ask.number, state=self._optuna.trial.TrialState.FAIL)
             return
@@ -198,11 +199,12 @@ class OptunaSampler:
     def restore(self, ask: Ask, feedback: Feedback | None) -> None:
         """Restore a trial as it was, with the populations that Optuna had at its ask."""
         states = self._optuna.trial.TrialState
-        objectives = self._stand_ins.fill(feedback) if feedback else None
+        objectives = self._imputer.fill(feedback) if feedback else None
         state = states.RUNNING if feedback is None else states.FAIL if objectives is None else states.COMPLETE
         constraints = {f"constraints:{name}": value for name, value in feedback.constraints.items()} if feedback else {}
-        asked = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
-        params = asked if self._by_active else {**ask.marks["params"], **asked}
+        params = {knob.address: _place_of_value(knob, ask.values) for knob in self._space.knobs if knob.address in ask.values}
+        if not self._by_active:
+            params = {**ask.marks["params"], **params}
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
@@ -263,12 +265,12 @@ class OptunaSampler:
             for knob in ready:
                 if knob.address in space and knob.address not in proposed:  # before its sampler has learned anything
                     return params
-                values[knob.address] = _value_at_place(knob, params.get(knob.address, _place_of_value(knob, {})))
+                values[knob.address] = value_at_place(knob, params.get(knob.address, _place_of_value(knob, {})))
         return params
 
     def _values_at(self, params: Mapping[str, Any]) -> Values:
         given = {knob.address: params.get(knob.address, _place_of_value(knob, {})) for knob in self._space.knobs}
-        return self._space.canonical({knob.address: _value_at_place(knob, given[knob.address]) for knob in self._space.knobs})
+        return self._space.canonical({knob.address: value_at_place(knob, given[knob.address]) for knob in self._space.knobs})
 
     def _reseed_sampler(self, number: int) -> None:
         seeds = np.random.SeedSequence([self._seed, number]).generate_state(2)
@@ -291,12 +293,12 @@ class OptunaSampler:
         return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
 
 
-class StandIns:
-    """Objectives that Optuna is told of designs that have none since they break a limit.
+class MedianImputer:
+    """Median imputation of the objectives of designs that have none since they break a limit, for Optuna.
 
     Optuna wants a number of every completed trial, and learns from the constraint that it is infeasible. Its genetic samplers
     and TPE order infeasible trials by how far they break constraints. Its Gaussian processes learn objectives from all trials,
-    and an infinity is a cliff to them. So the stand-in is the median of the objectives told before, and 0 before there is one.
+    and an infinity is a cliff to them. So the imputed value is the median of the objectives told before; 0 before there is one.
 
     Args:
         count: of objectives.
@@ -307,7 +309,7 @@ class StandIns:
         self._known: list[tuple[float, ...]] = []
 
     def fill(self, feedback: Feedback) -> Sequence[float] | None:
-        """Objectives of a design, with stand-ins where it broke a limit; None of an evaluation that failed."""
+        """Objectives of a design, imputed where it broke a limit; None of an evaluation that failed."""
         if feedback.objectives is not None and all(value == value for value in feedback.objectives):
             self._known.append(feedback.objectives)
             return feedback.objectives
@@ -315,11 +317,7 @@ class StandIns:
             return feedback.objectives
         middle = np.median(self._known, axis=0).tolist() if self._known else [0.0] * self._count
         given = feedback.objectives or (float("nan"),) * self._count
-        return [value if value == value else stand_in for value, stand_in in zip(given, middle, strict=True)]
-
-
-def _value_at_place(knob: Knob, place: Any) -> Any:
-    return place if isinstance(knob, IntervalKnob) or knob.words else sorted(knob.values)[place]
+        return [value if value == value else imputed for value, imputed in zip(given, middle, strict=True)]
 
 
 def _place_of_value(knob: Knob, values: Values) -> Any:
@@ -332,7 +330,7 @@ def _place_of_value(knob: Knob, values: Values) -> Any:
 def run_plain_optuna(
     name: str, space: AnySpace, directions: Sequence[str], *, seed: int, trials: int, evaluate: Callable[[Values], Feedback]
 ) -> None:
-    """Search with plain Optuna as in its tutorial: defaults, one trial at a time, define by run, repeats included.
+    """Search with plain Optuna as in its tutorial: defaults, define by run, repeats included.
 
     Args:
         name: nsga2, tpe or gp.
@@ -340,8 +338,8 @@ def run_plain_optuna(
         directions: "max" or "min" for each objective.
         seed: of its sampler.
         trials: how many.
-        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, `StandIns` fills what is not a
-            number: a trial without values fails, and of failed ones no sampler of Optuna's learns.
+        evaluate: a design of the space, which must not fail. Of one that breaks a constraint, `MedianImputer` fills what is
+            not a number: a trial without values fails, and of failed ones no sampler of Optuna's learns.
     """
     import optuna
 
@@ -353,13 +351,13 @@ def run_plain_optuna(
     )
     from dse.search.optuna_distributions import suggest_values
 
-    order, stand_ins = order_by_dependency(space.knobs), StandIns(len(directions))
+    order, imputer = order_by_dependency(space.knobs), MedianImputer(len(directions))
 
     def evaluate_trial(trial: Any) -> Sequence[float]:
         evaluation = evaluate(suggest_values(space, trial, order))
         for constraint, excess in evaluation.constraints.items():
             trial.set_constraint(constraint, excess)
-        objectives = stand_ins.fill(evaluation)
+        objectives = imputer.fill(evaluation)
         assert objectives is not None
         return objectives
 

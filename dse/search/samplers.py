@@ -146,9 +146,10 @@ def recommend_sampler(space: AnySpace, objectives: int, budget: int) -> tuple[st
 
 
 def count_active_knobs(space: SearchSpace) -> int:
-    """Most knobs that are active at once, the choice of the chip included; of `COUNTED` designs spread over each chip's space.
+    """Most knobs that are active at once, the choice of the chip included.
 
-    A study of several chips has the knobs of them all, and a design has those of its own chip.
+    A study of several chips has the knobs of them all, and a design has those of its own chip. Where knobs are conditional
+    the count is of `COUNTED` designs spread over the space.
     """
     most = 0
     for selected, part in space.base_spaces:
@@ -316,3 +317,12 @@ def value_at_unit(knob: Knob, unit: float) -> Any:
         return knob.values[min(int(unit * len(knob.values)), len(knob.values) - 1)]
     value = knob.low * (knob.high / knob.low) ** unit if knob.log else knob.low + (knob.high - knob.low) * unit
     return min(max(value, knob.low), knob.high)
+
+
+def value_at_place(knob: Knob, place: Any) -> Any:
+    """Value of a knob at a place: of a number its place among the values in ascending order, else the value itself.
+
+    >>> value_at_place(ChoiceKnob("mapping.both.tp", (16, 4, 8)), 0)
+    4
+    """
+    return place if not isinstance(knob, ChoiceKnob) or knob.words else sorted(knob.values)[place]

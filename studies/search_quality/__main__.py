@@ -51,11 +51,11 @@ MOST = {"tpe": 300, "optuna tpe": 300, "optuna gp": 300}
 HERE = Path(__file__).parent
 
 FILES = {
-    "shares.csv": ["space", "sampler", "seed", "designs", "front", "budget", "found", "share", "near"],
+    "shares.csv": ["space", "sampler", "seed", "designs", "front", "budget", "found", "share", "coverage"],
     "curves.csv": ["space", "sampler", "evaluations", "share"],
 }
-"""Columns of what is written: `found` is the evaluations to 99 % of the hypervolume, empty where a search has less; `near` the
-share of the front's designs that a search has to one per cent."""
+"""Columns of what is written: `found` is the evaluations to 99 % of the hypervolume, empty where a search has less; `coverage`
+the share of the front's designs that a search has to one per cent."""
 
 
 def main(folder: Path, only: Sequence[str] = (), seeds: int = SEEDS) -> None:
@@ -104,8 +104,8 @@ def _measured(name: str, wanted: Sequence[str], folder: Path, seeds: Sequence[in
     two = whole.study.fidelity != whole.study.screen_fidelity
 
     def line(sampler: str, seed: int, order: Array, most: int) -> list[str]:
-        shares = whole.share(order), whole.near(order)
-        numbers = (seed, whole.size, len(whole.front), most, whole.evaluations_to(TARGET, order) or "")
+        shares = whole.share(order), whole.front_coverage(order)
+        numbers = (seed, whole.size, len(whole.front), most, whole.count_evaluations(TARGET, order) or "")
         return [name, sampler, *map(str, numbers), *(f"{share:.5f}" for share in shares)]
 
     if FRONT in wanted:

@@ -1,4 +1,4 @@
-"""Findings on samplers: evaluations to 99 % of the exact hypervolume, and the front's designs found, from ``shares.csv``."""
+"""Findings on samplers from ``shares.csv``: evaluations to 99 % of hypervolume, and designs matched."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ FEW = 10
 
 
 def finding() -> str:
-    """One row per sampler, and the share held by the front of the screen's fidelity alone; hypervolume, then designs."""
+    """Tables with a row per sampler: of hypervolume, and of the front's designs."""
     return summarise(pd.read_csv(Path(__file__).with_name("shares.csv")))
 
 
@@ -37,14 +37,14 @@ def summarise(frame: pd.DataFrame) -> str:
     ]
     heads = [_head(frame[frame["space"] == name]) for name in names]
     fronts = ["designs of the exact front", *(_front(frame[frame["space"] == name]) for name in names)]
-    near = rows(lambda own: "" if own["near"].isna().all() else f"{own['near'].mean():.0%}")
+    coverage = rows(lambda own: "" if own["coverage"].isna().all() else f"{own['coverage'].mean():.0%}")
     return "\n".join(
         (
             table(["sampler", *heads], [*rows(_rate), screen]),
             "",
             "Share of the exact front's designs that a search has to 1 % in each objective, at the end of the budget:",
             "",
-            table(["sampler", *names], [fronts, *near]),
+            table(["sampler", *names], [fronts, *coverage]),
         )
     )
 

@@ -198,20 +198,20 @@ class Grid:
         low, high, whole = self._exact
         return hypervolume(self.objectives[rows[self.limit[rows] < 0]], self.study.directions, low, high) / whole
 
-    def near(self, rows: Array, within: float = 0.01) -> float:
-        """Share of the exact front's designs that some designs have to a part of the value of each objective.
+    def front_coverage(self, rows: Array, within: float = 0.01) -> float:
+        """Share of the exact front's designs that are matched to a part of each objective's value.
 
         A front of a few designs has most of its hypervolume in one of them, and this still counts each.
         """
-        exact, found = (
-            convert_to_minimisation(self.objectives[some], self.study.directions)
-            for some in (self.front, rows[self.limit[rows] < 0])
+        exact, own = (
+            convert_to_minimisation(self.objectives[designs], self.study.directions)
+            for designs in (self.front, rows[self.limit[rows] < 0])
         )
         reach = exact + within * np.abs(exact)
-        return float((found[:, None] <= reach).all(axis=2).any(axis=0).mean())
+        return float((own[:, None] <= reach).all(axis=2).any(axis=0).mean())
 
-    def evaluations_to(self, target: float, rows: Array) -> int | None:
-        """Number of designs, in order, that together hold a share of the hypervolume; None where all hold less."""
+    def count_evaluations(self, target: float, rows: Array) -> int | None:
+        """Number of designs, in order, that hold a share of the hypervolume together; None if all hold less."""
         if self.share(rows) < target:
             return None
         return 1 + bisect_left(range(1, len(rows) + 1), target, key=lambda count: self.share(rows[:count]))

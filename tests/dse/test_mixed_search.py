@@ -9,7 +9,7 @@ import pytest
 
 from dse.search.design_encoding import DesignEncoder
 from dse.search.local_search import LocalSearch
-from dse.search.optuna_samplers import StandIns, make_sampler, run_plain_optuna
+from dse.search.optuna_samplers import MedianImputer, make_sampler, run_plain_optuna
 from dse.search.samplers import Feedback, Values, count_active_knobs, recommend_sampler
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
@@ -116,13 +116,13 @@ def test_tpe_has_parameters_of_active_knobs_alone_and_a_resumed_one_asks_the_sam
 
 def test_optuna_is_told_a_number_between_those_of_other_designs_where_there_is_none() -> None:
     """Neither an infinity nor the worst: what is wrong with the design is in its constraint."""
-    stand_ins = StandIns(2)
-    assert stand_ins.fill(Feedback(None, {"limit": 1.0})) == [0.0, 0.0]
+    imputer = MedianImputer(2)
+    assert imputer.fill(Feedback(None, {"limit": 1.0})) == [0.0, 0.0]
     for first in (1.0, 3.0, 50.0):
-        assert stand_ins.fill(Feedback((first, -first), {"limit": 0.0})) == (first, -first)
-    assert stand_ins.fill(Feedback(None, {"limit": 1.0})) == [3.0, -3.0]
-    assert stand_ins.fill(Feedback((float("nan"), 7.0), {"limit": 1.0})) == [3.0, 7.0]
-    assert stand_ins.fill(Feedback(None)) is None
+        assert imputer.fill(Feedback((first, -first), {"limit": 0.0})) == (first, -first)
+    assert imputer.fill(Feedback(None, {"limit": 1.0})) == [3.0, -3.0]
+    assert imputer.fill(Feedback((float("nan"), 7.0), {"limit": 1.0})) == [3.0, 7.0]
+    assert imputer.fill(Feedback(None)) is None
 
 
 def test_plain_optuna_has_numbers_as_numbers_and_limits_as_constraints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,21 +157,21 @@ def test_plain_optuna_has_numbers_as_numbers_and_limits_as_constraints(monkeypat
 
 def test_designs_near_the_front_and_evaluations_to_a_share_are_counted(mixed: Grid) -> None:
     front = mixed.front
-    assert mixed.near(front) == mixed.share(front) == pytest.approx(1.0)
-    assert mixed.near(front[:0]) == 0.0
-    assert mixed.near(front[:5]) >= 5 / len(front)
+    assert mixed.front_coverage(front) == mixed.share(front) == pytest.approx(1.0)
+    assert mixed.front_coverage(front[:0]) == 0.0
+    assert mixed.front_coverage(front[:5]) >= 5 / len(front)
     others = np.setdiff1d(np.flatnonzero(mixed.limit < 0), front)
-    assert mixed.near(others, within=0.0) < mixed.near(others, within=10.0) == 1.0
+    assert mixed.front_coverage(others, within=0.0) < mixed.front_coverage(others, within=10.0) == 1.0
     order = np.concatenate([others[:50], front])
-    count = mixed.evaluations_to(0.9, order)
+    count = mixed.count_evaluations(0.9, order)
     assert count is not None
     assert mixed.share(order[: count - 1]) < 0.9 <= mixed.share(order[:count])
-    assert mixed.evaluations_to(0.999, others[:50]) is None
+    assert mixed.count_evaluations(0.999, others[:50]) is None
 
 
 def test_a_front_of_few_designs_is_said_beside_its_hypervolume() -> None:
     rows = [("needle", "local", 700, 500, 4, 10, 7.0, 1.0, 1.0), ("needle", "local", 701, 500, 4, 10, None, 0.0, 0.25)]
-    columns = ["space", "sampler", "seed", "designs", "front", "budget", "found", "share", "near"]
+    columns = ["space", "sampler", "seed", "designs", "front", "budget", "found", "share", "coverage"]
     text = summarise(pd.DataFrame(rows, columns=columns))
     assert "needle: 10 of 500; a front of 4, of which hypervolume says little" in text
     assert "| local | 1 of 2; 7; 50.0% |" in text
