@@ -1,15 +1,22 @@
-"""What a study's objectives are composed of: parts of evaluations, kept in the store, and metrics that need no evaluation."""
+"""Structure of a study's objectives: parts of evaluations, and metrics that need no evaluation.
+
+Parts are kept in the study's store.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from dse.evaluators.evaluation import fidelities, is_simulated
-from dse.evaluators.evaluation_parts import evaluation_parts, free_metrics, metric_compositions
+import numpy as np
+
+from dse.evaluators.accounting.metric_compositions import ENERGY, free_metrics, metric_compositions
+from dse.evaluators.evaluation import explain, fidelities, is_simulated, power_over_time
 from dse.execution.study import Study
 from dse.search.samplers import Values
 from dse.space.array_math import Array
+from dse.space.design import Design
 from dse.space.design_columns import columns_from_values
 from dse.space.metric_composition import MetricComposition
+from dse.space.workload import Workload
 from dse.store.store import DesignResult, Store
 from dse.terminal.progress import say_once
 
@@ -79,3 +86,35 @@ class EvaluationStructure:
             say_once(f"  search: the part {wrong!r} of an evaluation is no number; objectives are modelled as they are")
             return {}
         return parts
+
+
+def evaluation_parts(design: Design, workload: Workload, fidelity: str, names: Collection[str]) -> dict[str, float]:
+    """Parts of one design's evaluation that metrics are composed of, by name.
+
+    Cases count by their weights.
+
+    Args:
+        design: leaves are all scalar.
+        workload: its cases.
+        fidelity: of the evaluation.
+        names: metrics to compose.
+
+    Returns:
+        Seconds and joules. Empty for a design that nothing can lay out, and for metrics that need no parts.
+    """
+    prefixes = {prefix for made in metric_compositions(workload, names).values() for prefix in made.parts}
+    weights = workload.case_weights or (1.0 / len(workload.cases),) * len(workload.cases)
+    parts: dict[str, float] = {}
+    for case, weight in zip(workload.cases, weights, strict=True) if prefixes else ():
+        amounts: dict[str, float] = {}
+        if prefixes - {ENERGY}:
+            for row in explain(design, case, decode_context=workload.decode_context, fidelity=fidelity).rows:
+                for bound, seconds in row.parts.items():
+                    amounts[f"{row.phase}: {bound}"] = amounts.get(f"{row.phase}: {bound}", 0.0) + seconds
+        profile = power_over_time(design, case, fidelity=fidelity) if ENERGY in prefixes else None
+        if profile is not None:
+            for name, joules in zip(profile.names, profile.watts * np.diff(profile.instants), strict=True):
+                amounts[f"{ENERGY}{name}"] = float(joules)
+        for name, value in amounts.items():
+            parts[name] = parts.get(name, 0.0) + weight * value
+    return parts

@@ -1,4 +1,7 @@
-"""Acquisition of designs by expected hypervolume gain under Gaussian processes of the objectives or of their parts."""
+"""Acquisition of designs by expected hypervolume gain, under Gaussian processes.
+
+The processes are of the objectives, or of the parts that these are composed of.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +68,7 @@ class KnownResults:
     beyond: Array = field(default_factory=lambda: np.zeros(0))
     out_after: Array = field(default_factory=lambda: np.zeros(0))
 
-    def first(self, count: int) -> "KnownResults":
+    def take_first(self, count: int) -> "KnownResults":
         """The same after the first results, with the front that they had."""
         y, excess = self.objectives[:count], self.excess[:count]
         least = np.flatnonzero(excess == excess.min())
@@ -86,7 +89,7 @@ class LowFidelityResults:
     objectives: Array
     excess: Array
 
-    def first(self, count: int) -> "LowFidelityResults":
+    def take_first(self, count: int) -> "LowFidelityResults":
         """The same of the first designs alone."""
         return LowFidelityResults(self.objectives[:count], self.excess[:count])
 
@@ -202,13 +205,13 @@ class HypervolumeAcquisition:
         """
         doubtful = bool(known.excess.any() or len(known.out)) or (below is not None and bool(below.known.excess.any()))
         level, parts = _level_below(len(known.rows)), parts if below is None else None
-        chosen = choose_parts(None if parts is None else parts.first(level))
+        chosen = choose_parts(None if parts is None else parts.take_first(level))
         made, targets = self._make_targets(known, doubtful, parts, chosen)
         names, numbers = [*made.names, *(["limits"] if doubtful else [])], self._places.numbers if below is None else None
         if (level, names) != (self._level, self._fitted):
             # of the results so far those that a search which is resumed later has as well
-            first, low = known.first(level), None if below is None else replace(below, known=below.known.first(level))
-            _, early = self._make_targets(first, doubtful, None if parts is None else parts.first(level), chosen)
+            first, low = known.take_first(level), None if below is None else replace(below, known=below.known.take_first(level))
+            _, early = self._make_targets(first, doubtful, None if parts is None else parts.take_first(level), chosen)
             if early.shape[1] != targets.shape[1]:  # something is known of the first results alone
                 return self._predict_targets(known, at, below)
             _, x, learned, _ = self._learn_targets(first, early, FIT, low)

@@ -1,4 +1,4 @@
-"""Targets of surrogate models: the parts that objectives are composed of, where an evaluation has them, else objectives.
+"""Targets of surrogate models: parts that objectives are composed of, else objectives.
 
 A part depends on fewer knobs than an objective, in a simpler way: bytes over a bandwidth are a power law, their sum with
 operations over a rate is none. So each part has a Gaussian process of its own, on its logarithm, and the objective's mean and
@@ -44,14 +44,21 @@ class PartResults:
     factors_at: Mapping[str, Array]
     complete: bool = True
 
-    def first(self, count: int) -> "PartResults":
+    def take_first(self, count: int) -> "PartResults":
         """The same of the first results alone."""
-        parts, factors = ({name: column[:count] for name, column in of.items()} for of in (self.parts, self.factors))
+        tables = (self.parts, self.factors)
+        parts, factors = ({name: column[:count] for name, column in table.items()} for table in tables)
         return replace(self, parts=parts, factors=factors)
 
 
 class SummedParts(NamedTuple):
-    """Parts of a sum that have a target each, whether the others have one together, and what is added to each."""
+    """Parts of a sum that have a target each.
+
+    Attributes:
+        large: their names.
+        others: whether the others have one target together.
+        floor: amount that is added to each, so that all have logarithms.
+    """
 
     large: tuple[str, ...]
     others: bool
@@ -115,7 +122,9 @@ class Targets:
 
 
 def choose_parts(parts: PartResults | None) -> list[SummedParts | None]:
-    """Which parts of each objective have targets, by what the given results have; None where no sum is used.
+    """Choice of the parts of each objective that have targets, from results.
+
+    None where no sum is used.
 
     A part that some design has below 0, as what overlap saves, has no logarithm, and is left to what parts do not explain.
     """
@@ -170,13 +179,13 @@ def _compose_one(
 
 def _choose_summed(made: MetricComposition, parts: PartResults) -> SummedParts | None:
     """Parts of a sum that the given results have and that are not below 0; None where some design has none above 0."""
-    found = {name: parts.parts[name] for name in made.select_names(sorted(parts.parts))}
-    found = {name: part for name, part in found.items() if part.min() >= -CONSTANT * part.max() and part.max() > 0}
-    total = sum(found.values(), np.zeros(1))
-    if not found or not (total > 0).all():
+    amounts = {name: parts.parts[name] for name in made.select_names(sorted(parts.parts))}
+    amounts = {name: part for name, part in amounts.items() if part.min() >= -CONSTANT * part.max() and part.max() > 0}
+    total = sum(amounts.values(), np.zeros(1))
+    if not amounts or not (total > 0).all():
         return None
-    large = tuple(name for name, part in found.items() if (part > SMALL_PART * total).any())
-    return SummedParts(large, len(large) < len(found), FLOOR * float(np.median(total)))
+    large = tuple(name for name, part in amounts.items() if (part > SMALL_PART * total).any())
+    return SummedParts(large, len(large) < len(amounts), FLOOR * float(np.median(total)))
 
 
 def _summed_amounts(made: MetricComposition, parts: PartResults, chosen: SummedParts) -> dict[str, Array]:

@@ -30,7 +30,13 @@ CENTRE = 0.5
 
 @dataclass(frozen=True)
 class LengthScales:
-    """Result of a fit: a length scale per knob, noise and the trend's variance for each feature as shares of the variance."""
+    """Result of a fit: a length scale per knob, and shares of the variance.
+
+    Attributes:
+        lengths: of each knob.
+        noise: of each value.
+        slope: of the trend, for each feature that it is in; 0 without a trend.
+    """
 
     lengths: Array
     noise: float

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from dse.evaluators import evaluate
-from dse.evaluators.evaluation_parts import (
+from dse.evaluators.accounting.metric_compositions import (
     BATCH_COMPOSITIONS,
     FREE_METRICS,
     KERNEL_COMPOSITIONS,
-    evaluation_parts,
     free_metrics,
     metric_compositions,
 )
+from dse.execution.objective_structure import evaluation_parts
 from dse.space.array_math import Array
 from tests.samples import asked
 

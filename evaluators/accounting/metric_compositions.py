@@ -1,4 +1,4 @@
-"""Parts of an evaluation that its metrics are composed of, and metrics that are known without an evaluation.
+"""Compositions of metrics from the parts of an evaluation, and metrics that need no evaluation.
 
 A search models parts in place of metrics (`dse/search/composed_objectives.py`): each depends on fewer knobs, and more simply.
 What is declared here follows `accounting.metrics.batch_metrics` and `accounting.power`; `tests/contract/test_compositions.py`
@@ -14,11 +14,10 @@ from dse.evaluators.accounting.batch_account import die_and_system_area
 from dse.evaluators.accounting.die_crossings import with_divided_mesh
 from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS
-from dse.evaluators.evaluation import explain, power_over_time
 from dse.evaluators.silicon import area
 from dse.evaluators.silicon.chip_batches import batch_chips
 from dse.space.array_math import Array
-from dse.space.design import Design, Designs
+from dse.space.design import Designs
 from dse.space.metric_composition import MetricComposition
 from dse.space.software import software_of
 from dse.space.workload import BatchCase, ServingLoad, Workload
@@ -75,38 +74,11 @@ def metric_compositions(workload: Workload, names: Collection[str], *, closed: b
     return {name: composition for name, composition in made.items() if composition.parts or composition.factors}
 
 
-def evaluation_parts(design: Design, workload: Workload, fidelity: str, names: Collection[str]) -> dict[str, float]:
-    """Parts of one design's evaluation that metrics are composed of, by name; cases count by their weights.
-
-    Args:
-        design: leaves are all scalar.
-        workload: its cases.
-        fidelity: of the evaluation.
-        names: metrics to compose.
-
-    Returns:
-        Seconds and joules. Empty for a design that nothing can lay out, and for metrics that need no parts.
-    """
-    prefixes = {prefix for made in metric_compositions(workload, names).values() for prefix in made.parts}
-    weights = workload.case_weights or (1.0 / len(workload.cases),) * len(workload.cases)
-    parts: dict[str, float] = {}
-    for case, weight in zip(workload.cases, weights, strict=True) if prefixes else ():
-        found: dict[str, float] = {}
-        if prefixes - {ENERGY}:
-            for row in explain(design, case, decode_context=workload.decode_context, fidelity=fidelity).rows:
-                for bound, seconds in row.parts.items():
-                    found[f"{row.phase}: {bound}"] = found.get(f"{row.phase}: {bound}", 0.0) + seconds
-        profile = power_over_time(design, case, fidelity=fidelity) if ENERGY in prefixes else None
-        if profile is not None:
-            for name, joules in zip(profile.names, profile.watts * np.diff(profile.instants), strict=True):
-                found[f"{ENERGY}{name}"] = float(joules)
-        for name, value in found.items():
-            parts[name] = parts.get(name, 0.0) + weight * value
-    return parts
-
-
 def free_metrics(designs: Designs, workload: Workload) -> dict[str, Array]:
-    """Metrics that are known without an evaluation, shape (designs,); NaN where a kind of software needs one."""
+    """Metrics that are known without an evaluation, shape (designs,).
+
+    NaN where a kind of software needs an evaluation.
+    """
     columns = {name: np.full(designs.size, np.nan) for name in FREE_METRICS}
     with batch_chips(designs.groups):
         for rows, whole in designs.groups:
