@@ -93,7 +93,7 @@ class DieCrossings:
 
 @record_class
 class DramDevices:
-    """Memory devices beside the die, or stacked above it: bandwidth, area, die edge, energy, power and price of each."""
+    """Memory devices beside the die, or stacked above it: rates, area, energy and price of each."""
 
     device_bandwidth: Number = quantity_field(
         "B/s", "bandwidth of a device: a stack of HBM, a chip of GDDR", positive=True, former="device"

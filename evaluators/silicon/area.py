@@ -428,7 +428,7 @@ def tier_edge_length(chip: Chip) -> Any:
 
 @computed_per_batch
 def memory_device_count(chip: Chip) -> Any:
-    """Number of main-memory devices that bandwidth, and capacity of stacked ones, need; broadcasts over designs. [1]"""
+    """Number of main-memory devices that bandwidth, and stacked capacity, need; over designs. [1]"""
     memory, devices = main_memory(chip), memory_devices(chip)
     count = memory.bandwidth / devices.device_bandwidth
     return count if devices.device_capacity is None else maximum(count, memory.capacity / devices.device_capacity)

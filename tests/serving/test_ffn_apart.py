@@ -122,7 +122,7 @@ def test_parts_of_a_micro_batch_that_have_no_request_take_nothing(
     for count in (1, 3, 4):
         single_run, parts = run(whole, count), run(whole | cut, count)
         assert parts.seconds == single_run.seconds
-        assert many_dies._run_activity(parts) == many_dies._run_activity(single_run)
+        assert many_dies.run_activity(parts) == many_dies.run_activity(single_run)
     rising = [run(whole | cut, count).seconds for count in (1, 4, 5, 8, 9, 12, 24, 25)]
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(rising))
 

@@ -13,9 +13,8 @@ between them: all that can be on their way are, beside nothing else.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -35,8 +34,6 @@ from dse.evaluators.accounting.multi_die import (
     HIDDEN_LABEL,
     DieKind,
     PassWork,
-    detailed_blocks,
-    exchange_activity,
     pass_work,
     units_per_stage,
 )
@@ -50,9 +47,9 @@ from dse.evaluators.accounting.multi_die_memory import (
     unit_weight_bytes,
     weight_bytes_by_kind,
 )
-from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
+from dse.evaluators.accounting.serving_instances.die_iteration_rows import DieIteration, iteration_work_rows, run_activity
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
@@ -71,21 +68,20 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     phase_split_of_pool,
     replica_work,
     typical_iteration,
-    useful_operations_of,
     whole_iteration,
     whole_prompts,
     whole_requests,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
-from dse.evaluators.accounting.serving_instances.served_die import TightestStage, served_die
+from dse.evaluators.accounting.serving_instances.served_die import ServedDie, TightestStage
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
-from dse.evaluators.accounting.tensor_parallel import fastest_speedup
+from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
-from dse.evaluators.layouts.engine_overheads import OverheadTimes, lone_request_host_seconds
-from dse.evaluators.layouts.micro_batches import IterationWork, stack_iterations
+from dse.evaluators.layouts.engine_overheads import lone_request_host_seconds
+from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
 from dse.evaluators.machine.die_network import die_network, place_groups
 from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
@@ -115,20 +111,6 @@ AXES: dict[str, Callable[..., list[Array]]] = {
 
 OVERLAP_LABEL = "attention, FFNs and their exchanges, of other micro-batches"
 """Time saved by micro-batches between attention dies and FFN dies, without waits."""
-
-
-class DieIteration(NamedTuple):
-    """One iteration on many dies: its work, forward pass, division, and time beyond its kernels. [s]"""
-
-    asked: IterationWork
-    played: PassWork
-    split: DieSplit
-    overheads: OverheadTimes
-
-    @property
-    def seconds(self) -> float:
-        """Time of the iteration. [s]"""
-        return float(self.overheads.iteration_seconds(self.played.seconds(self.split)))
 
 
 class MultiDieServing(InstanceLayout):
@@ -291,7 +273,7 @@ class MultiDieServing(InstanceLayout):
                 for part, composition in whole_requests(made_of):
                     for share, work in whole_prompts(pool, composition):
                         run = _run_iteration(design, load, pool, work, fidelity)
-                        activity = activity + _run_activity(run) * (times * part * share)
+                        activity = activity + run_activity(run) * (times * part * share)
                     iteration = whole_iteration(load, composition)
                     steps = times * part
                     flop += steps * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
@@ -318,7 +300,7 @@ class MultiDieServing(InstanceLayout):
     ) -> list[tuple[Any, Any]]:
         """Time of an iteration, and energy on all dies of an instance."""
         run = _run_iteration(design, load, die_pools(design, load)[pool], made_of, fidelity)
-        return [(run.seconds, float(served_die(design).activity_energy(design, _run_activity(run))))]
+        return [(run.seconds, float(served_die(design).activity_energy(design, run_activity(run))))]
 
     def iteration_rows(
         self, design: Design, load: ServingLoad, pool: int, times: float, made_of: Composition, fidelity: str
@@ -326,11 +308,12 @@ class MultiDieServing(InstanceLayout):
         """Breakdown rows of an iteration: operators and exchanges on all dies of an instance."""
         die_pool = die_pools(design, load)[pool]
         run = _run_iteration(design, load, die_pool, made_of, fidelity)
-        rows, it, split = _work_rows(design, load, run, made_of, fidelity), run.asked, run.split
+        die, it, split = served_die(design), run.asked, run.split
+        machine = die_kind(design, load, die_pool).machine(design, it.plan)
+        rows = iteration_work_rows(die, machine, load, run, made_of, fidelity)
         if it.is_recorded:
-            plain = _work_rows(
-                design, load, _run_iteration(design, load, die_pool, made_of, fidelity, pads=False), made_of, fidelity
-            )
+            unpadded = _run_iteration(design, load, die_pool, made_of, fidelity, pads=False)
+            plain = iteration_work_rows(die, machine, load, unpadded, made_of, fidelity)
             rows = [*plain, padding_row(it.phase, plain, rows)]
         rows += overhead_rows(it.phase, 1.0, run.overheads)
         gap = run.seconds - sum(row.seconds for row in rows)
@@ -358,32 +341,6 @@ class MultiDieServing(InstanceLayout):
             cols = int(design.chip.dies.cols)
             return f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances"
         return served_die(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
-
-
-def _work_rows(design: Design, load: ServingLoad, run: DieIteration, made_of: Composition, fidelity: str) -> list[BreakdownRow]:
-    """Breakdown rows of the calls and exchanges of an iteration on all dies of an instance."""
-    die, it, forward_pass, split = served_die(design), run.asked, run.played, run.split
-    once = split._replace(batches=1)
-    blocks = tuple(_mean_stage(block, split) for block in detailed_blocks([forward_pass], once))
-    flop = sum(unit.flop * unit.times for unit in forward_pass.units) * split.group * split.halves
-    kind = die_kind(design, load, _pool_of(design, load, it.plan))
-    phase = PhaseCost(name=it.phase, machine=kind.machine(design, it.plan), seconds=run.seconds, work=None, flop=flop)
-    # blocks are those of all stages: each is on the dies of one
-    share = useful_operations_of(whole_iteration(load, made_of)) / flop if flop else 1.0
-    phase, rows = replace(phase, useful_share=share), list[BreakdownRow]()
-    # what a die exchanges is the mean over all dies of a stage, also where only some have attention
-    apart = [split.attention > 0 and isinstance(block.block.calls[0].job, crossings.DieExchangeJob) for block in blocks]
-    for exchanged, dies in ((False, split.attention or split.group), (True, split.group)):
-        selected_blocks = tuple(block for block, of_all in zip(blocks, apart, strict=True) if of_all == exchanged)
-        rows += die.breakdown_rows(replace(phase, timed=selected_blocks, dies=dies), fidelity)
-    beyond = [
-        block._replace(block=block.block._replace(times=block.block.times * unit.times * split.halves))
-        for unit in forward_pass.units
-        for block in unit.beyond
-    ]
-    if beyond:
-        rows += die.breakdown_rows(replace(phase, timed=tuple(beyond), dies=split.ep), fidelity)
-    return rows
 
 
 def _request_work(design: Design, work: ReplicaWork | None) -> None:
@@ -440,12 +397,6 @@ def _pool_placement(design: Design, load: ServingLoad, pool: DiePool) -> ServedP
     room = _die_capacity(design) - sum(value for _, value in stage.beside)
     requests = float(ceil_div(min(float(pool.batch), float(len(load.requests))), pool.of.copies))
     return place_served(design.chip, design.mapping, room, nbytes, requests)
-
-
-def _pool_of(design: Design, load: ServingLoad, plan: str) -> DiePool:
-    """Pool whose iterations run by the plan of a phase."""
-    pools = die_pools(design, load)
-    return next((pool for pool in pools if pool.phase == plan), pools[-1])
 
 
 @memoize_by_identity
@@ -558,22 +509,6 @@ def _price_iterations(
     return seconds.tolist()
 
 
-def _run_activity(run: DieIteration) -> Activity:
-    """By all dies of an instance."""
-    activity, forward_pass, split = Activity(), run.played, run.split
-    every = float(split.halves * split.group)
-    for unit in forward_pass.units:
-        activity = activity + unit.activity * (every * unit.times)
-    if forward_pass.onward:
-        activity = activity + exchange_activity(forward_pass.onward) * (every * (split.pp - 1))
-    return activity
-
-
-def _mean_stage(block: Any, split: DieSplit) -> Any:
-    """Of all stages, where a batch has the mean one's."""
-    return block._replace(block=block.block._replace(times=block.block.times * split.pp))
-
-
 MEMORY = 64
 """Iteration-time functions that are kept by their keys, at most."""
 
@@ -617,3 +552,55 @@ def _longest_case(load: ServingLoad) -> BatchCase:
 
 def _case_arrays(case: BatchCase) -> Any:
     return arrays_of_cases(case.model, ((0, case),), "mean")
+
+
+def _tile_die() -> ServedDie:
+    """A die of tiles, whose work is shared between designs."""
+    from dse.evaluators.accounting import tile_dies as dies
+
+    return ServedDie(
+        dies.DIE_KIND,
+        dies.die_peak_rates,
+        dies.memory_capacity,
+        dies.activity_energy,
+        dies.memory_limits,
+        dies.breakdown_rows,
+        dies.remedy_text,
+        dies.request_die_work,
+    )
+
+
+def _shared_cache_die() -> ServedDie:
+    """A die with a shared cache."""
+    from dse.evaluators.accounting import shared_cache_dies as dies
+
+    return ServedDie(
+        dies.DIE_KIND,
+        device_peak_rates,
+        dies.memory_capacity,
+        dies.activity_energy,
+        dies.memory_limits,
+        dies.breakdown_rows,
+        dies.remedy_text,
+        _request_nothing,
+        lambda design, shares, model: dies.tiered_kind(dies.die_reads(design, shares, model)),
+    )
+
+
+def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
+    """Request no work of a die, where none is shared between designs."""
+
+
+MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}
+"""Functions that give the die, by the software that runs; they import its module at first use."""
+
+
+def served_die(design: Design) -> ServedDie:
+    """The die of a design's system."""
+    return served_die_of_software(software_of(design.mapping))
+
+
+@cache
+def served_die_of_software(software: str) -> ServedDie:
+    """The die of systems with some software."""
+    return MADE_BY_SOFTWARE[software]()

@@ -1,14 +1,12 @@
 """What serving asks about one die of a system of many."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.multi_die import DieKind
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.tensor_parallel import device_peak_rates
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork
 from dse.evaluators.layouts.multi_die import DieSplit
@@ -16,7 +14,6 @@ from dse.evaluators.program.activity import Activity
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.model import Model
-from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 
 
 class ServedDie(NamedTuple):
@@ -64,55 +61,3 @@ class TightestStage(NamedTuple):
     shares: tuple[float, ...]
     fed: tuple[tuple[str, float], ...] = ()
     experts: float = 0.0
-
-
-def _tile_die() -> ServedDie:
-    """A die of tiles, whose work is shared between designs."""
-    from dse.evaluators.accounting import tile_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        dies.die_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        dies.request_die_work,
-    )
-
-
-def _shared_cache_die() -> ServedDie:
-    """A die with a shared cache."""
-    from dse.evaluators.accounting import shared_cache_dies as dies
-
-    return ServedDie(
-        dies.DIE_KIND,
-        device_peak_rates,
-        dies.memory_capacity,
-        dies.activity_energy,
-        dies.memory_limits,
-        dies.breakdown_rows,
-        dies.remedy_text,
-        _request_nothing,
-        lambda design, shares, model: dies.tiered_kind(dies.die_reads(design, shares, model)),
-    )
-
-
-def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
-    """Request no work of a die, where none is shared between designs."""
-
-
-MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}
-"""Functions that give the die, by the software that runs; they import its module at first use."""
-
-
-def served_die(design: Design) -> ServedDie:
-    """The die of a design's system."""
-    return served_die_of_software(software_of(design.mapping))
-
-
-@cache
-def served_die_of_software(software: str) -> ServedDie:
-    """The die of systems with some software."""
-    return MADE_BY_SOFTWARE[software]()
