@@ -336,13 +336,15 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
 def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     """The chip whose facts its own file says, as that file has it, with the facts that nobody else says; nothing of others.
 
+    A part that is put beside chips, such as the links of a box, is there too: a chip in a box has its data sheet.
     Facts that are typed, or that a study's file says, are of the chip that the line or the study makes of it.
     """
     parts = config.get("chip")
     part = parts.get("published") if isinstance(parts, Mapping) else None
     if not isinstance(part, Mapping) or all(part.get(fact) is None for fact in FACTS):
         return {}
-    alone = replace(typed, overrides=(f"chip={config['choices']['chip']}",))
+    beside = [word for word in typed.overrides if word.lstrip("+").startswith("part@chip=")]
+    alone = replace(typed, overrides=(f"chip={config['choices']['chip']}", *beside))
     given = _resolve_values(_by_hydra(replace(alone, usual=_usual_names(alone)))[0].get("chip"), [strangers.MAX_YAML_NODES])
     own = given.get("published") if isinstance(given, Mapping) else None
     words = spelling.overridden_leaves(typed.overrides, [f"chip.published.{fact}" for fact in part])
