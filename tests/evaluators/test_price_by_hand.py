@@ -71,6 +71,7 @@ def by_hand(chip: Chip) -> dict[str, float]:
         silicon += chip.base.dies * node.wafer_price / (whole_dies(under) * unhit(under))
     sold = economics.markup / economics.assembly_yield
     memory = 0.0 if chip.dram is None else chip.dram.price * float(main_memory_bytes(chip))
+    memory += 0.0 if chip.tiers is None else chip.tiers.second.devices.price * float(chip.tiers.second.capacity)
     found_parts = {"dies": silicon * sold, "memory": memory * sold, "package": economics.package * whole * sold}
     if chip.carrier is not None:
         devices = chip.hbm.channels * chip.hbm.channel_bandwidth / chip.dram.device_bandwidth

@@ -10,6 +10,7 @@ from dse.analysis.capacity import find_capacity
 from dse.evaluators.accounting.multi_die import pingpong_seconds
 from dse.evaluators.accounting.multi_die_memory import ffn_weight_bytes, layers_of_units, unit_weight_bytes
 from dse.evaluators.accounting.serving_instances import multi_die as many_dies
+from dse.evaluators.accounting.serving_instances.multi_die_iterations import useful_operations_of
 from dse.evaluators.accounting.shared_cache_dies import DIE_KIND
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.layouts.multi_die import DieSplit
@@ -62,7 +63,7 @@ def test_what_the_model_asks_is_done_once(
     made_of = (count * 64.0, 32.5, 0.0, 0.0, 0.0) if prompts else (0.0, 0.0, float(count), 300.0, 0.0)
     run = many_dies._run_iteration(design, load, pool, made_of, "analytical")
     done = sum(unit.flop * unit.times for unit in run.played.units) * run.split.group * run.split.halves
-    assert done == pytest.approx(many_dies.useful_operations_of(many_dies.whole_iteration(load, made_of)), rel=1e-9)
+    assert done == pytest.approx(useful_operations_of(many_dies.whole_iteration(load, made_of)), rel=1e-9)
     rows = many_dies.MultiDieServing().iteration_rows(design, load, 0, 1.0, made_of, "analytical")
     assert sum(row.seconds for row in rows) == pytest.approx(run.seconds, rel=1e-9)
     assert sum(row.flop for row in rows) == pytest.approx(done, rel=1e-9)
