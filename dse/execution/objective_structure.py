@@ -44,7 +44,8 @@ class EvaluationStructure:
         self._new: dict[str, Mapping[str, float]] = {}
         known = all(study.fidelity in fidelities(base, workload) for base in bases)
         closed = known and not any(is_simulated(base, workload, study.fidelity) for base in bases)
-        made = metric_compositions(workload, study.objectives, closed=closed) if known else {}
+        alike = len(bases) == 1  # parts of unlike chips have other names, and 0 for one that a chip lacks teaches nothing
+        made = metric_compositions(workload, study.objectives, closed=closed) if known and alike else {}
         self.compositions: Sequence[MetricComposition | None] = [made.get(name) for name in study.objectives]
         self._names = [name for name, composition in made.items() if composition.parts]
 
