@@ -37,7 +37,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "gpu": (
         "quickstart", "chip=a100", "stack=ideal", "chip.published=null", "model=llama3_8b", "workload.batch=[16]",
-        "report.lines=[]", "~space.mapping.both.prefetch", "space.mapping.both.tp=choice(1,2,4,8)", "space.chip.cores=range(32,257,4)",
+        "report.lines=[]", "~space.mapping.both.prefetch", "space.mapping.both.tp=choice(1,2,4,8)",
+        "space.chip.cores=range(32,257,4)",
         "space.chip.hbm.bandwidth='tag(GB/s, log, interval(400, 4000))'",
         "space.chip.network.bandwidth='tag(GB/s, log, interval(50, 900))'",
     ),
