@@ -17,6 +17,9 @@ from dse.space.knobs import ChoiceKnob, Columns, IntervalKnob, Knob, Space, Valu
 MAX_OPTIONS = 2_000_000
 """Combinations of options of a space at most: each is a box to begin with."""
 
+LEAST_RATE = 0.02
+"""Rate of a number over the largest of its box, at least: a half may change nothing while its range is wide."""
+
 LEAST_SHARE = 1e-6
 """Share of the upper end of a range below which a lower end counts as this share, where a range is measured by logarithms."""
 
@@ -245,7 +248,8 @@ class BoxSpace:
         """
         ranges = self.log_ranges(boxes)
         unknown = np.isnan(boxes.rate)
-        score = np.where(unknown, 1e9 + ranges, boxes.rate * ranges + 1e-12 * ranges)
+        floor = LEAST_RATE * np.max(np.where(unknown, 0.0, boxes.rate), axis=1, keepdims=True, initial=0.0) + 1e-12
+        score = np.where(unknown, 1e9 + ranges, np.maximum(boxes.rate, floor) * ranges)
         score[boxes.low == boxes.high] = -np.inf
         chosen = score.argmax(axis=1)
         rows = np.arange(len(boxes))

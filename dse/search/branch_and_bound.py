@@ -178,11 +178,9 @@ class BoxSearch:
         self._evaluate_corners(halves, moved)
         self._bound(halves)
         change = np.maximum(halves.bound - np.tile(boxes.bound, (2, 1)), 0.0).sum(axis=1)
-        known = halves.dropped == 0  # the bound of a dropped box says nothing
-        count = known.reshape(2, -1).sum(axis=0)
-        mean = np.where(known, change, 0.0).reshape(2, -1).sum(axis=0) / np.maximum(count, 1)
+        change = np.where(halves.dropped > 0, np.minimum(np.tile(boxes.gap, 2), 1.0), change)  # which closes the gap of a half
         rate = boxes.rate.copy()
-        rate[rows, number] = np.where(count > 0, mean / log_range, rate[rows, number])
+        rate[rows, number] = change.reshape(2, -1).mean(axis=0) / log_range
         halves.rate = np.tile(rate, (2, 1))
         self._sort(halves)
 

@@ -352,6 +352,13 @@ def test_every_effect_has_a_basis_and_a_proof() -> None:
             assert effect.silicon in (-1, 0, 1)
 
 
+def test_boxes_at_limits_of_silicon_close(tmp_path: Path) -> None:
+    """Halves that a limit drops count as progress: else a number is never split that matters for a limit alone."""
+    certificate = _certify(study_of(tmp_path, *QUESTIONS["limits of silicon"], "search.gap=5%", "search.boxes=40000"))
+    assert certificate.is_reached
+    assert certificate.record["dropped"][certify.LIMIT] > 10
+
+
 def test_a_front_without_a_feasible_design_is_proved(tmp_path: Path) -> None:
     study = study_of(tmp_path, "+constraints.tpot='<= 1 us'")
     certificate = _certify(study)

@@ -35,6 +35,13 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "space.chip.hbm.bandwidth='tag(GB/s, range(920, 3681, 10))'",
         "space.chip.network.bandwidth='tag(Gbit/s, range(100, 1001, 10))'",
     ),
+    "gpu": (
+        "quickstart", "chip=a100", "stack=ideal", "chip.published=null", "model=llama3_8b", "workload.batch=[16]",
+        "report.lines=[]", "~space.mapping.both.prefetch", "space.mapping.both.tp=choice(1,2,4,8)",
+        "space.chip.cores=range(32,257,4)",
+        "space.chip.hbm.bandwidth='tag(GB/s, log, interval(400, 4000))'",
+        "space.chip.network.bandwidth='tag(GB/s, log, interval(50, 900))'",
+    ),
     "pipelines": (
         "quickstart", "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "space=npu_prefetch", "workload.batch=[16]",
         "+space.chip.tile.sram='tag(MB, log, interval(8, 128))'", *ARRAYS, "report.lines=[]",
