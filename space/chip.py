@@ -44,12 +44,22 @@ class SharedCache:
     size: Number = quantity_field("B", "capacity")
     bandwidth: Number = quantity_field("B/s", "bandwidth to all cores together", positive=True)
 
+    @property
+    def least_size(self) -> Any:
+        """Least capacity of a range of caches; None for a cache of one size. [B]"""
+        return None
+
 
 @record_class
 class SharedCacheRange(SharedCache):
-    """Caches of all sizes from `smallest` to `size`, of whose times an evaluation gives lower bounds; no chip has one."""
+    """Range of caches from `smallest` to `size`, for lower bounds of times; no chip has one."""
 
     smallest: Number = quantity_field("B", "least capacity")
+
+    @property
+    def least_size(self) -> Any:
+        """Least capacity of the range. [B]"""
+        return self.smallest
 
 
 @record_class
@@ -405,3 +415,8 @@ def with_tile_range(chip: Chip, smallest: Tile) -> Chip:
     own = {spec.name: getattr(chip.tile, spec.name) for spec in fields(chip.tile)}
     least = {"least_sram": smallest.sram, "least_rows": smallest.matrix.rows, "least_cols": smallest.matrix.cols}
     return replace(chip, tile=TileRange(**own, **least))
+
+
+def with_cache_range(chip: Chip, smallest: Any) -> Chip:
+    """Chip whose cache stands for all sizes from one to its own, for lower bounds of times. [B]"""
+    return replace(chip, l2=SharedCacheRange(size=chip.l2.size, bandwidth=chip.l2.bandwidth, smallest=smallest))

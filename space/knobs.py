@@ -415,7 +415,7 @@ class Space:
         return self._columns(codes, unique=False)
 
     def columns_of_codes(self, codes: Mapping[str, Array]) -> Columns:
-        """Columns of places of choices and values of intervals, by knob; inactive knobs are marked as `Columns` has it."""
+        """Columns of knobs given by places of choices and values of intervals."""
         return self._columns(codes, unique=False)
 
     def stack(self, columns: Columns) -> Designs:

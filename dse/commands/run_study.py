@@ -10,12 +10,21 @@ import numpy as np
 import pandas as pd
 from rich.markup import escape
 
-from dse.commands.study_output import describe_devices, describe_load, format_case_labels, print_front, print_verification
+from dse.commands.certify_study import certify_study
+from dse.commands.study_output import (
+    describe_devices,
+    describe_load,
+    format_case_labels,
+    print_certificate,
+    print_front,
+    print_verification,
+)
 from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
 from dse.evaluators import PHYSICS_VERSION, case_types_at_fidelity
 from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
+from dse.execution.certify import single_space
 from dse.execution.limit_filter import accept_all, count_by_limit, make_early_limits
 from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
@@ -23,7 +32,7 @@ from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
-from dse.execution.study import STORE_URL, Study, build_study
+from dse.execution.study import CERTIFY, STORE_URL, Study, build_study
 from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
@@ -69,6 +78,8 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
             f"search.sampler: none, but only a search evaluates at fidelity={study.fidelity}; add search=nsga2 or search=random"
         )
     refuse_missing_metrics(study)
+    if study.search["sampler"] == CERTIFY:
+        single_space(study)
     say(f"[bold]{escape(study.name)}[/]  {escape(study.text)}".rstrip())
     say(f"  workload: {escape(format_case_labels(study.question.workload))}")
     space = study.question.space
@@ -121,6 +132,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
         raise
     store.end(number, "done", done)
     print_front(study, frame, cached_front_sample(study, frame, PageCache(study), seconds=0.0))
+    print_certificate(study)
     if checked is not None:
         print_verification(study, checked)
     for knob in idle:
@@ -198,6 +210,8 @@ def _run_search_stage(
         say(f"  {count_text(count, 'design')} proposed by other searches of this study: their results are used and shown")
     if name == "none":
         return search_frame(study, read_stored_asks(study, store))
+    if name == CERTIFY:
+        return certify_study(study, store, screened, elapsed, report_progress)
     space, stop = study.question.space, study.search["stop"]
     population = study.search["population"]
     cheaper = LowFidelity(study, store, screened) if study.search["promote"] else None

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.evaluators import METRICS
+from dse.execution.certify import describe_certificate, read_certificate
 from dse.execution.rank_agreement import RankCorrelation
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study, stored_location
@@ -373,6 +374,7 @@ def print_study(
         console.print(f"order        {escape(order.text)}")
         for design, chips in order.undecided.items():
             console.print(f"             {design} is not distinguished from {escape(', '.join(chips))}")
+    print_certificate(study)
     for knob in study.question.space.knobs:
         values = getattr(knob, "values", None)
         texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
@@ -392,6 +394,13 @@ def print_study(
     for run in runs:
         console.print(f"run          {escape(_run_text(run))}")
     return 0
+
+
+def print_certificate(study: Study) -> None:
+    """Print what is proved of a study's front; nothing without a certificate."""
+    record = read_certificate(study)
+    for place, line in enumerate(describe_certificate(record) if record else ()):
+        SafeConsole(160).print(f"{'' if place else 'certificate':13}{escape(line)}")
 
 
 def _run_text(run: Mapping[str, Any]) -> str:

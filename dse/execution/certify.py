@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import expm1, log1p
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dse.config.metric_expressions import evaluate_with_derived
 from dse.evaluators import PHYSICS_VERSION
+from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
 from dse.evaluators.accounting.leaf_effects import LEAST, MOST, LeafEffect, bounds_obstacle, leaf_effects, unbounded_reason
-from dse.evaluators.accounting.outcomes import SILICON_LIMITS
-from dse.evaluators.workloads.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
 from dse.execution.study import Study
 from dse.search.boxes import Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
@@ -74,7 +72,7 @@ def make_box_space(study: Study) -> tuple[BoxSpace, dict[str, LeafEffect]]:
     space = single_space(study)
     effects = dict(leaf_effects(space.base))
     boxes = _boxes_with(study, space, effects)
-    whole = boxes.whole()
+    whole = boxes.whole_boxes()
     slowest_cache = boxes.corner(whole, "smallest").copy()  # with the fastest memory: where the cache gains least
     addresses = [knob.address for knob in boxes.ranged]
     for address in ("chip.hbm.bandwidth",):
@@ -85,11 +83,9 @@ def make_box_space(study: Study) -> tuple[BoxSpace, dict[str, LeafEffect]]:
     if "chip.l2.size" in effects and not all(cache_is_faster(design) for _, design in designs.groups):
         del effects["chip.l2.size"]
         boxes = _boxes_with(study, space, effects)
-        whole = boxes.whole()
+        whole = boxes.whole_boxes()
     _set_thresholds(study, boxes, whole)
-    return boxes, {
-        knob.address: effects[space.targets[knob.address][0]] for knob in boxes.ranged
-    }
+    return boxes, {knob.address: effects[space.targets[knob.address][0]] for knob in boxes.ranged}
 
 
 def _boxes_with(study: Study, space: Space, effects: Mapping[str, LeafEffect]) -> BoxSpace:
@@ -142,7 +138,7 @@ class BoxEvaluator:
         """Reasons why boxes are dropped, in the order of their places."""
         return (INFEASIBLE, LIMIT, *map(str, self._study.bounds))
 
-    def bound(self, boxes: Boxes) -> tuple[Array, Array]:
+    def bound_boxes(self, boxes: Boxes) -> tuple[Array, Array]:
         """Bounds of objectives, and why boxes have no feasible design, as `BoundFunction` has them."""
         space, question = self._boxes.space, self._study.question
         corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in ("fastest", "smallest")]
@@ -157,8 +153,8 @@ class BoxEvaluator:
             dropped[broken & (dropped == 0)] = place + 3
         return self._logarithms(outcomes.columns, len(boxes)) - BOUND_MARGIN, dropped
 
-    def price(self, option: Array, places: Array) -> tuple[Array, Array]:
-        """Objectives of designs, and whether they keep limits and constraints, as `PriceFunction` has them."""
+    def evaluate_designs(self, option: Array, places: Array) -> tuple[Array, Array]:
+        """Objectives of designs, and whether they keep limits and constraints, as `EvaluateFunction` has them."""
         question = self._study.question
         designs = question.space.stack(self._boxes.columns(option, places))
         outcomes = evaluate_with_derived(
@@ -188,7 +184,7 @@ class Certificate:
     Attributes:
         record: of the certificate as JSON values, as `certificate_record` has it.
         members: knob values of the front's designs.
-        left: why it ended before the gap was reached: ``time``, ``budget``, or empty.
+        left: why it ended before the gap was reached: ``time``, ``boxes``, or empty.
     """
 
     record: dict[str, Any]
@@ -217,7 +213,7 @@ class Certifier:
         count, numbers = len(study.objectives), self.boxes.numbers
         cell = self.gap / CELLS.get(count, MANY_OBJECTIVES_CELLS)
         front = Front(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
-        self.search = BoxSearch(self.boxes, self.evaluator.bound, self.evaluator.price, front, self.gap)
+        self.search = BoxSearch(self.boxes, self.evaluator.bound_boxes, self.evaluator.evaluate_designs, front, self.gap)
         self.seconds = 0.0
         self._resumed = self._load(incumbents)
         if not self._resumed:
@@ -235,26 +231,26 @@ class Certifier:
         if located:
             option = np.array([option for option, _ in located], np.int32)
             places = np.array([places for _, places in located]).reshape(len(located), self.boxes.numbers)
-            values, feasible = self.evaluator.price(option, places)
+            values, feasible = self.evaluator.evaluate_designs(option, places)
             self.search.designs += len(option)
             self.search.front.add(values[feasible], option[feasible], places[feasible])
 
     def run(self, progress: Callable[[float, int, int], None]) -> Certificate:
-        """Split boxes until the gap, the time or the budget is reached; what is proved is stored, whatever ends this.
+        """Split boxes until the gap, the time or the budget is reached, and store what is proved.
 
         Args:
             progress: called with the gap as a share, boxes so far, and open boxes.
         """
-        start = saved = said = time.monotonic()
+        start = saved = shown = time.monotonic()
         before = self.seconds
 
         def note() -> None:
-            nonlocal saved, said
+            nonlocal saved, shown
             now = time.monotonic()
             self.seconds = before + now - start
-            if now - said > 0.2:
+            if now - shown > 0.2:
                 progress(expm1(self.search.largest_gap), self.search.boxes, len(self.search.open))
-                said = now
+                shown = now
             if now - saved > SAVE_PERIOD_S:
                 self.save()
                 saved = time.monotonic()
@@ -273,15 +269,6 @@ class Certifier:
         columns = self.boxes.columns(front.option, front.places)
         return [self.boxes.space.row(columns, row) for row in range(len(front.values))]
 
-    @property
-    def key(self) -> str:
-        """Content key of what is proved: space, workload, objectives, constraints and physics."""
-        study = self.study
-        wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
-        names = [knob.address for knob in self.boxes.ranged]
-        rows = [("space", self.boxes.space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION)]
-        return key_of_leaves([*rows, ("front", ", ".join(wanted)), ("ranges", ", ".join(names))])
-
     def save(self, left: str = "interrupted") -> None:
         """Store front and boxes in the run folder."""
         place = self.study.run_dir / STATE_FILE
@@ -291,7 +278,7 @@ class Certifier:
         arrays |= {"front_values": front.values, "front_option": front.option, "front_places": front.places}
         counts = np.array([self.search.boxes, self.search.designs, self.seconds])
         with write_atomically(place) as path, path.open("wb") as file:
-            np.savez(file, key=np.array(self.key), counts=counts, **arrays)  # type: ignore[arg-type]
+            np.savez(file, key=np.array(certificate_key(self.study)), counts=counts, **arrays)  # type: ignore[arg-type]
         with write_atomically(self.study.run_dir / CERTIFICATE_FILE) as path:
             path.write_text(json.dumps(self.record(left), indent=1))
 
@@ -301,7 +288,7 @@ class Certifier:
         if not place.is_file():
             return False
         with np.load(place) as stored:
-            if str(stored["key"]) != self.key:
+            if str(stored["key"]) != certificate_key(self.study):
                 return False
             leaves = [stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"]
             front = self.search.front
@@ -321,6 +308,7 @@ class Certifier:
         designs, intervals = count_designs(self.boxes)
         gap = expm1(search.largest_gap)
         return {
+            "key": certificate_key(study),
             "gap": gap if np.isfinite(gap) else None,
             "wanted_gap": float(study.search["gap"]),
             "reached": not left,
@@ -337,14 +325,59 @@ class Certifier:
             "physics": PHYSICS_VERSION,
             "objectives": dict(study.objectives),
             "constraints": [str(bound) for bound in study.bounds],
-            "rests_on": {
-                address: {"basis": effect.basis, "proof": effect.proof} for address, effect in self.effects.items()
-            },
+            "rests_on": {address: {"basis": effect.basis, "proof": effect.proof} for address, effect in self.effects.items()},
             "front": [
                 {"knobs": knobs, "metrics": dict(zip(study.objectives, row, strict=True))}
                 for knobs, row in zip(self.members(), metrics.tolist(), strict=True)
             ],
         }
+
+
+def certificate_key(study: Study) -> str:
+    """Content key of what a certificate is about: space, workload, objectives, constraints and physics."""
+    wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
+    rows = [("space", study.question.space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION)]
+    return key_of_leaves([*rows, ("front", ", ".join(wanted))])
+
+
+def read_certificate(study: Study) -> dict[str, Any] | None:
+    """Stored record of a study's certificate; None if there is none of this space, workload and physics."""
+    place = study.run_dir / CERTIFICATE_FILE
+    if not place.is_file():
+        return None
+    record: dict[str, Any] = json.loads(place.read_text())
+    return record if record.get("key") == certificate_key(study) else None
+
+
+def describe_certificate(record: Mapping[str, Any]) -> list[str]:
+    """What a certificate says, what it rests on, and what it took, as lines of text."""
+    choices = f"{record['designs']:,} design{'s' * (record['designs'] != 1)}"
+    if record["intervals"]:
+        choices = f"{record['designs']:,} combinations with any {' and any '.join(record['intervals'])}"
+    wanted = f"{record['wanted_gap']:.3g}" if record["wanted_gap"] == 0 else f"{100 * record['wanted_gap']:.3g} %"
+    if not record["front"] and record["reached"]:
+        first = f"no design among {choices} is feasible"
+    elif record["reached"] and record["wanted_gap"] == 0:
+        first = f"no design among {choices} beats this front, which is exact"
+    elif record["reached"]:
+        first = f"no design among {choices} beats this front by more than {wanted}"
+    else:
+        most = "an unknown share" if record["gap"] is None else f"{100 * record['gap']:.3g} %"
+        why = {"time": "search.stop.time was over", "boxes": "search.boxes were spent"}.get(
+            record["ended_by"], "it was stopped"
+        )
+        first = (
+            f"no design among {choices} beats this front by more than {most}; {wanted} is not proved yet, as {why}: the same "
+            "command goes on from here"
+        )
+    bases: dict[str, list[str]] = {}
+    for address, effect in record["rests_on"].items():
+        bases.setdefault(effect["basis"], []).append(address)
+    rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
+    effort = (
+        f"{record['boxes']:,} boxes bounded and {record['evaluated_designs']:,} designs evaluated in {record['seconds']:.3g} s"
+    )
+    return [first, f"rests on {rests or 'no direction: each design is a box'}", effort]
 
 
 def count_designs(boxes: BoxSpace) -> tuple[int, list[str]]:

@@ -34,7 +34,7 @@ from dse.store.store import ResultContext
 
 SETTINGS = {
     "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
-    "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop"},
+    "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop", "gap", "boxes"},
     "verify": {"fidelity", "designs", "submesh", "off_front", "strata", "seeds"},
     "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start_time"},
     "ray": {"address"},
@@ -45,6 +45,9 @@ SETTINGS = {
 STEADY = "steady_state"
 SCREEN_FIDELITIES = ("analytical", STEADY)
 """Fidelities at which many designs are evaluated together."""
+
+CERTIFY = "certify"
+"""The search that proves by how much a front may be beaten, instead of a sampler."""
 
 ALL, FRONT = "all", "front"
 """Which designs of a screen are kept."""
@@ -246,7 +249,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             )
     verify = _parse_verify(config["verify"], fidelity)
     search = dict(config["search"])
-    samplers = ("auto", "none", *SAMPLERS)
+    samplers = ("auto", "none", CERTIFY, *SAMPLERS)
     if search["sampler"] not in samplers:
         raise DesignError(
             f"search.sampler: no sampler {search['sampler']!r}; {suggest_nearest(str(search['sampler']), samplers)}"
@@ -255,6 +258,9 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
             raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
     search["stop"] = _parse_stop(search["stop"])
+    search["gap"] = _parse_gap(search["gap"], search["sampler"], nouns)
+    if isinstance(search["boxes"], bool) or not isinstance(search["boxes"], int) or search["boxes"] < 1:
+        raise DesignError(f"search.boxes: {search['boxes']!r} is not a whole number of at least 1")
     if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
         raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
     screen = _parse_screen(config["screen"], fidelity, nouns)
@@ -368,6 +374,22 @@ def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, st
             f"screen.prune: no bound of {', '.join(absent)} is known; "
             f"{suggest_nearest(absent[0], (*LOWER_BOUNDED, *UPPER_BOUNDED))}"
         )
+
+
+def _parse_gap(value: Any, sampler: str, nouns: Question) -> float | None:
+    """Share by which a certified front may be beaten; None for a search that proves nothing."""
+    if sampler != CERTIFY:
+        if value is not None:
+            raise DesignError(
+                f"search.gap: {value!r}, but search.sampler={sampler} proves nothing; set search=certify, or null"
+            )
+        return None
+    gap = parse_value(value, "1", "search.gap")
+    grid = nouns.space.combinations is not None
+    if not 0 <= gap < 1 or (gap == 0 and not grid):
+        least = "at least 0" if grid else "above 0, as an interval has no last design"
+        raise DesignError(f"search.gap: {value!r} is not a share {least} and below 1, as in 1%")
+    return gap
 
 
 def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:

@@ -93,6 +93,7 @@ function keyFigures(study) {
       study.bounds.length > 0 &&
         ` · ${study.bounds.map(b => `${called(b.metric)} ${b.relation === "<=" ? "≤" : "≥"} ${quantity(b.value, columnOf(b.metric)?.unit ?? "1")}`).join(", ")}`,
     ),
+    study.certificate.length > 0 && h("p", {class: "load"}, `Certificate: ${study.certificate.join(". ")}`),
     study.sample.load_text && h("p", {class: "load"}, `Load ${study.sample.load_text}`),
     study.sample.noise_text && h("p", {class: "load"}, study.sample.noise_text),
   ];

@@ -17,6 +17,7 @@ from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.evaluation import settle_open_choices
+from dse.execution.certify import describe_certificate, read_certificate
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order, rows_by_case
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
@@ -132,6 +133,7 @@ def _study_record(
         "tied": _tied_record(study),
         "overrides": _evaluate_words(study),
         "screened": {"rows": screened.rows, "feasible": screened.feasible, "exact": screened.exact} if screened else None,
+        "certificate": describe_certificate(certified) if (certified := read_certificate(study)) else [],
         "searched": int(frame[SEARCH_ORDER].notna().sum()),
         "importance": _knob_importance(study, frame),
         "history": _search_history(study, frame, screened, box),

@@ -35,7 +35,7 @@ class Direction:
 
 @dataclass
 class Boxes:
-    """Boxes as arrays.
+    """Boxes of a design space as arrays, one row a box.
 
     Attributes:
         option: combination of options, shape (boxes,).
@@ -74,7 +74,7 @@ class Boxes:
 
 
 class BoxSpace:
-    """A design space as boxes.
+    """A design space that is divided into boxes.
 
     Args:
         space: of one chip.
@@ -148,7 +148,7 @@ class BoxSpace:
         high = [len(knob.values) - 1.0 if isinstance(knob, ChoiceKnob) else knob.high for knob in self.ranged]
         return np.array(low, float), np.array(high, float)
 
-    def whole(self) -> Boxes:
+    def whole_boxes(self) -> Boxes:
         """A box for each combination of options, with all numbers in their whole ranges."""
         count, (low, high) = len(self.active), self.ends
         lows = np.broadcast_to(low, (count, self.numbers)).copy()
@@ -159,7 +159,13 @@ class BoxSpace:
         """Boxes of which no bound is known."""
         count = len(option)
         return Boxes(
-            option, low, high, np.full((count, self.objectives), -np.inf), rate, np.zeros(count, np.int16), np.full(count, np.inf)
+            option,
+            low,
+            high,
+            np.full((count, self.objectives), -np.inf),
+            rate,
+            np.zeros(count, np.int16),
+            np.full(count, np.inf),
         )
 
     def corner(self, boxes: Boxes, which: str) -> Array:
@@ -168,7 +174,7 @@ class BoxSpace:
         return np.where(upper, boxes.high, boxes.low)
 
     def columns(self, option: Array, places: Array) -> Columns:
-        """Columns of designs.
+        """Columns of designs that are given by options and places.
 
         Args:
             option: combination of options of each, shape (designs,).
@@ -184,7 +190,7 @@ class BoxSpace:
         return at if values is None else values[at.astype(int)]
 
     def locate(self, values: Mapping[str, Value]) -> tuple[int, Array] | None:
-        """Combination of options and places of a design given by its active knobs; None if the space does not have it."""
+        """Options and places of a design given by its active knobs; None if it is not in the space."""
         matches = np.ones(len(self.active), bool)
         for address, column in self.options.items():
             knob = self.space.knob(address)
@@ -212,8 +218,8 @@ class BoxSpace:
                 return None
             else:
                 places[place] = float(np.searchsorted(own, value))
-        found = np.flatnonzero(matches)
-        return (int(found[0]), places) if len(found) else None
+        rows = np.flatnonzero(matches)
+        return (int(rows[0]), places) if len(rows) else None
 
     def log_ranges(self, boxes: Boxes) -> Array:
         """Logarithms of upper over lower ends of ranges, shape (boxes, numbers); 0 of a point."""

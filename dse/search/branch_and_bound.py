@@ -1,4 +1,4 @@
-"""Branch and bound over boxes of a design space, until no box may have a design that beats the front by more than a gap.
+"""Branch and bound over boxes of a design space, until none may beat the front by more than a gap.
 
 Objectives are logarithms of what is made small (of what is maximised, with the sign changed), so that a share by which a design
 beats another one is a difference. The gap of a box is the least, over the members of the front, of the largest share over the
@@ -32,7 +32,7 @@ CHUNK = 1 << 22
 BoundFunction = Callable[[Boxes], tuple[Array, Array]]
 """Bounds of boxes, shape (boxes, objectives), and why they have no feasible design, 0 where they may; shape (boxes,)."""
 
-PriceFunction = Callable[[Array, Array], tuple[Array, Array]]
+EvaluateFunction = Callable[[Array, Array], tuple[Array, Array]]
 """Objectives of designs given by options and places, shape (designs, objectives), and whether they are feasible."""
 
 
@@ -103,7 +103,7 @@ class BoxSearch:
 
     Attributes:
         space: of boxes.
-        bound, price: as of their types.
+        bound, evaluate: as of their types.
         front: the incumbents.
         gap: at which boxes close, as a logarithm.
         open: boxes that may have a design which beats the front by more.
@@ -113,7 +113,7 @@ class BoxSearch:
 
     space: BoxSpace
     bound: BoundFunction
-    price: PriceFunction
+    evaluate: EvaluateFunction
     front: Front
     gap: float
     open: Boxes = field(init=False)
@@ -124,10 +124,10 @@ class BoxSearch:
     def begin(self) -> None:
         """Bound the whole space, a box for each combination of options."""
         self.open = self.space.make(*self._nothing())
-        whole = self.space.whole()
+        whole = self.space.whole_boxes()
         for start in range(0, len(whole), BATCH_BOXES):
             boxes = whole.take(slice(start, start + BATCH_BOXES))  # type: ignore[arg-type]
-            self._price_corners(boxes, np.ones((2, len(boxes)), bool))
+            self._evaluate_corners(boxes, np.ones((2, len(boxes)), bool))
             self._bound(boxes)
             self._sort(boxes)
 
@@ -174,7 +174,7 @@ class BoxSearch:
                 for which in ("fastest", "smallest")
             ]
         ).reshape(2, -1)
-        self._price_corners(halves, moved)
+        self._evaluate_corners(halves, moved)
         self._bound(halves)
         change = np.maximum(halves.bound - np.tile(boxes.bound, (2, 1)), 0.0).sum(axis=1)
         known = halves.dropped == 0  # the bound of a dropped box says nothing
@@ -188,11 +188,9 @@ class BoxSearch:
     def _is_new(self, boxes: Boxes, halves: Boxes, number: Array, which: str) -> Array:
         """Whether a corner of halves is none of the boxes that were split."""
         rows = np.arange(len(boxes))
-        return np.asarray(
-            self.space.corner(boxes, which)[rows, number] != self.space.corner(halves, which)[rows, number]
-        )
+        return np.asarray(self.space.corner(boxes, which)[rows, number] != self.space.corner(halves, which)[rows, number])
 
-    def _price_corners(self, boxes: Boxes, wanted: Array) -> None:
+    def _evaluate_corners(self, boxes: Boxes, wanted: Array) -> None:
         """Evaluate corners as designs; the only design of a box is its bound, or rules it out.
 
         Args:
@@ -206,7 +204,7 @@ class BoxSearch:
         places = np.concatenate([fastest[rows[0]], smallest[rows[1]]])
         if not len(option):
             return
-        values, feasible = self.price(option, places)
+        values, feasible = self.evaluate(option, places)
         self.designs += len(option)
         self.front.add(values[feasible], option[feasible], places[feasible])
         first = rows[0]
@@ -244,7 +242,7 @@ class BoxSearch:
             if seconds is not None and time.monotonic() - start > seconds:
                 return "time"
             if boxes is not None and self.boxes >= boxes:
-                return "budget"
+                return "boxes"
             self.step()
             progress()
         return ""

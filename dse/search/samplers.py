@@ -215,6 +215,29 @@ class GridSampler:
         """Ignore the earlier ask: grid sampling has no state."""
 
 
+class ListSampler:
+    """Sampler of given designs, one after the other.
+
+    Args:
+        values: of the designs.
+        before: asks that are there already.
+    """
+
+    def __init__(self, values: Sequence[Values], before: int) -> None:
+        self._values, self._before = values, before
+        self.designs = before + len(values)
+
+    def ask(self, number: int, forced: Values | None) -> Ask:
+        """Design of this number, after those of earlier runs."""
+        return Ask(number, self._values[number - self._before])
+
+    def tell(self, ask: Ask, feedback: Feedback) -> None:
+        """Ignore the result: the designs are given."""
+
+    def restore(self, ask: Ask, feedback: Feedback | None) -> None:
+        """Ignore the earlier ask: those that follow are given."""
+
+
 def generate_sobol_points(dimensions: int, start: int, stop: int, seed: int) -> Array:
     """Points `start` to `stop` of a scrambled Sobol sequence in the unit cube.
 

@@ -126,10 +126,11 @@ class ProgressBar:
     Args:
         what: is under way.
         told: takes each update as well.
+        unit: what is done, in the plural.
     """
 
-    def __init__(self, what: str, report_progress: ProgressCallback = skip_progress) -> None:
-        self._what = what
+    def __init__(self, what: str, report_progress: ProgressCallback = skip_progress, *, unit: str = "designs") -> None:
+        self._what, self._unit = what, unit
         self._told = report_progress
         self._bar: Any = None
         self._task: Any = None
@@ -169,7 +170,7 @@ class ProgressBar:
             self._begun.set()
         self._told(self._what, done, total, note)
         seconds = time.monotonic() - self._start_worker
-        rate = f"{_pace_text(done / seconds)}, " if done and seconds > 0.2 else ""
+        rate = f"{_pace_text(done / seconds, self._unit)}, " if done and seconds > 0.2 else ""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, rate=rate.rstrip(", "), note=note)
         elif time.monotonic() - self._said > LINE_PERIOD_S:
@@ -186,5 +187,5 @@ class ProgressBar:
             wait = seconds
 
 
-def _pace_text(rate: float) -> str:
-    return f"{rate:,.0f} designs/s" if rate > 5 else f"{rate:.2g} designs/s" if rate >= 1 else f"{1 / rate:.3g} s a design"
+def _pace_text(rate: float, unit: str) -> str:
+    return f"{rate:,.0f} {unit}/s" if rate > 5 else f"{rate:.2g} {unit}/s" if rate >= 1 else f"{1 / rate:.3g} s a design"

@@ -71,13 +71,13 @@ class Layout(ABC):
         """Costs of phases of which no design of a box takes less time or does less work.
 
         Args:
-            fastest, smallest: corners of boxes, as of `workloads.box_bounds`.
+            fastest, smallest: corners of boxes, as of `accounting.box_bounds`.
             job: the batch.
         """
         return self.phases(fastest, job, "analytical")
 
     def size_thresholds(self, design: Design, job: BatchArrays) -> dict[str, Array]:
-        """First values of numbers at which times jump, by address, as where an operand begins to fit; empty without any."""
+        """First values after jumps of times, by address, as where an operand begins to fit."""
         return {}
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What more of a number of a chip does to the time, the silicon and the memory limits of static batches, by layout.
+"""Effects of a chip's numbers on time, silicon and memory limits of static batches, by layout.
 
 A box fixes all options and gives such numbers ranges. Its fastest corner has the end of each range at which every call and
 collective is shortest, its smallest corner the end at which area, power and price are least. No design of the box takes less
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dse.evaluators.machine.library_die import die_libraries
 from dse.space.design import Design
 from dse.space.published import FACTS, is_said
-from dse.space.software import DEVICES, SOFTWARE, software_of
+from dse.space.software import DEVICES, SOFTWARE, WHOLE_CHIP, software_of
 
 PROVED, SAMPLED = "proved", "sampled"
 """How an effect is known: by an argument on the formulas, or by random designs alone."""
@@ -57,17 +57,18 @@ _POOL: dict[str, LeafEffect] = {
         1,
         0,
         PROVED,
-        "More activations stay, more bytes are prefetched, and both are read sooner from the cache than from main memory. Calls "
-        "wait for what is prefetched: the box has the waits of its smallest cache and the calls of its largest. The end of a "
-        f"block is made of sums and maxima of both. {_AREA}.",
+        "More activations stay, more bytes are prefetched, and both are read sooner from the cache than from main memory. "
+        "Calls wait for what is prefetched: the box has the waits of its smallest cache and the calls of its largest. The end "
+        f"of a block is made of sums and maxima of both. {_AREA}.",
     ),
     "chip.hbm.bandwidth": LeafEffect(
         -1,
         1,
         0,
         PROVED,
-        "A byte takes 1 / bandwidth, of strided reads plus the time of gaps, whether it is awaited on the prefetch stream or read "
-        f"by a call; which bytes are prefetched does not depend on it. Devices of memory are bandwidth over theirs. {_AREA}.",
+        "A byte takes 1 / bandwidth, of strided reads plus the time of gaps, whether it is awaited on the prefetch stream or "
+        "read by a call; which bytes are prefetched does not depend on it. Devices of memory are bandwidth over theirs. "
+        f"{_AREA}.",
     ),
     "chip.hbm.capacity": LeafEffect(
         0, 1, 1, PROVED, "No time depends on it; memory is bought by capacity; contents of memory do not depend on it."
@@ -77,12 +78,59 @@ _POOL: dict[str, LeafEffect] = {
         1,
         0,
         PROVED,
-        f"A collective is a sum of bytes over the bandwidth and of latencies, and opens a block sooner if it is shorter. {_AREA}.",
+        "A collective is a sum of bytes over the bandwidth and of latencies, and opens a block sooner if it is shorter. "
+        f"{_AREA}.",
     ),
     "chip.network.latency": LeafEffect(1, 0, 0, PROVED, "A collective has a latency for each of its steps; no area has one."),
 }
 
-EFFECTS: dict[str, Mapping[str, LeafEffect]] = {DEVICES: _POOL}
+_TILING = "Which tilings are tried does not depend on it, and a box takes the fastest of all that fit its largest local memory"
+
+_TILES: dict[str, LeafEffect] = {
+    "chip.tile.sram": LeafEffect(
+        -1,
+        1,
+        1,
+        PROVED,
+        f"{_TILING}. Blocks of row kernels are those of the box's largest memory, or have the least instructions and bytes a row "
+        f"of all between (`analytical_rows._least_of_box`). {_AREA}.",
+    ),
+    "chip.tile.matrix.rows": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "Not monotone: a box takes the least padding of its arrays (`compute_engines.least_element_cycles`, "
+        f"`least_systolic_cycles`). Times of each tiling grow with its products'. {_TILING}. {_AREA}.",
+    ),
+    "chip.tile.matrix.cols": LeafEffect(-1, 1, 0, PROVED, f"As of the array's rows. {_AREA}."),
+    "chip.tile.vector.lanes": LeafEffect(
+        -1, 1, 0, PROVED, f"An instruction takes the longest of three quotients, of which this is a divisor. {_TILING}. {_AREA}."
+    ),
+    "chip.tile.vector.special": LeafEffect(-1, 1, 0, PROVED, f"As of lanes. {_AREA}."),
+    "chip.tile.sram_bandwidth": LeafEffect(
+        -1, 1, 0, PROVED, f"A divisor of the bytes of an instruction or a product, beside their operations. {_TILING}. {_AREA}."
+    ),
+    "chip.noc.word_bytes": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "Messages have no more words, each of the same time, and a channel's link no more time for a byte. What is subtracted from "
+        f"times of messages and channels is less than what these lose. {_TILING}. {_AREA}.",
+    ),
+    "chip.hbm.channel_bandwidth": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "A piece of 1 MiB lies over pseudo-channels in proportion to the bandwidth, and takes no longer where fewer of its requests "
+        f"are on each. Times of each tiling grow with those of a byte, alone and beside others. {_TILING}. {_AREA}.",
+    ),
+    "chip.hbm.capacity": _POOL["chip.hbm.capacity"],
+}
+
+EFFECTS: dict[str, Mapping[str, LeafEffect]] = {DEVICES: _POOL, WHOLE_CHIP: _TILES}
 """Numbers with an effect, by layout and address; a layout that is absent has no bounds over boxes."""
 
 TIMES = ("ttft", "tpot", "latency")
@@ -107,8 +155,13 @@ OF_ONE_DIE = (
 """Metrics that a chip with a chosen number of dies has no bound of: a little more area may take one die more, each smaller."""
 
 
+OF_ENERGY = ("energy", "energy_per_token", "price_per_mtoken", "electricity_per_mtoken")
+"""Metrics that tiles have no bound of: the tiling of least energy is not that of least time, and a larger array has less SRAM
+energy for an operation."""
+
+
 def leaf_effects(design: Design) -> Mapping[str, LeafEffect]:
-    """Effects of the numbers of a design's chip, by address; those that its other parts make uncertain are absent."""
+    """Effects of the numbers of a design's chip, by address, without those that are uncertain."""
     effects = dict(EFFECTS.get(software_of(design.mapping), {}))
     chip, mapping = design.chip, design.mapping
     if chip.die is not None and chip.die.built_cores != 0:  # fewer spare cores, and fewer ways to the cache for each
@@ -126,9 +179,27 @@ def bounds_obstacle(design: Design) -> str:
         return f"bounds over boxes are proved for {known}, got {SOFTWARE[software].name}"
     if die_libraries(design.chip, design.mapping.stack) is not None:
         return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
+    if software == WHOLE_CHIP and (reason := _tiles_obstacle(design)):
+        return f"bounds over boxes of tiles are not proved with {reason}"
     facts = [fact for fact in FACTS if is_said(design.chip, fact)]
     if facts:
         return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
+    return ""
+
+
+def _tiles_obstacle(design: Design) -> str:
+    """What of a design boxes of tiles have no bounds with; empty string without any."""
+    chip, plans = design.chip, (design.mapping.prefill, design.mapping.decode)
+    if chip.l2 is not None:
+        return "a cache in front of main memory (chip.l2), of which operators share what is kept"
+    if any(plan.prefetch is not None and plan.prefetch.policy != "none" for plan in plans):
+        return "reads ahead (mapping.prefill.prefetch.policy), which take what local memory is left; set it to none"
+    if any(plan.state_share is not None for plan in plans):
+        return "resident states (mapping.decode.state_share); set it to null"
+    if chip.die_link is not None:
+        return "a mesh that is divided into dies by their area (chip.die_link)"
+    if chip.die is not None and chip.die.broken_density is not None:
+        return "detours around broken cores, which go by the area of a core (chip.die.broken_density)"
     return ""
 
 
@@ -141,7 +212,11 @@ def unbounded_reason(metric: str, better: str, design: Design) -> str:
         design: of the space.
     """
     if metric not in (LEAST if better == "min" else MOST):
-        return f"has no {'lower' if better == 'min' else 'upper'} bound; metrics that have one: {', '.join(bounded_metrics(design))}"
+        side, known = ("lower", LEAST) if better == "min" else ("upper", MOST)
+        others = ", ".join(name for name in bounded_metrics(design) if name in known)
+        return f"has no {side} bound over boxes; metrics that have one: {others}"
+    if metric in OF_ENERGY and software_of(design.mapping) == WHOLE_CHIP:
+        return "has no bound on tiles, whose tiling of least energy is not that of least time; use capital_per_mtoken or areas"
     if metric not in bounded_metrics(design):
         return (
             "has no bound where the number of dies is chosen (chip.die.dies=0); set chip.die.dies, or use "
@@ -151,7 +226,8 @@ def unbounded_reason(metric: str, better: str, design: Design) -> str:
 
 
 def bounded_metrics(design: Design) -> tuple[str, ...]:
-    """Metrics of which boxes around a design have bounds: lower ones of what is minimised, upper ones of what is maximised."""
+    """Metrics of which boxes around a design have a lower or an upper bound."""
     chip = design.chip
     chosen = chip.areas is None and (chip.die is None or chip.die.dies == 0)
-    return tuple(name for name in (*LEAST, *MOST) if not (chosen and name in OF_ONE_DIE))
+    without = (*(OF_ONE_DIE if chosen else ()), *(OF_ENERGY if software_of(design.mapping) == WHOLE_CHIP else ()))
+    return tuple(name for name in (*LEAST, *MOST) if name not in without)

@@ -102,6 +102,12 @@ def sum_parts(parts: Iterable[tuple[str, Any]]) -> Any:
     return total
 
 
+def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """The larger of two contents of a memory with equal names, design by design. [B]"""
+    more = sum_parts(others) > sum_parts(parts)
+    return tuple((name, where(more, other, value)) for (name, value), (_, other) in zip(parts, others, strict=True))
+
+
 def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
     """Limit of each memory: what it must hold fits."""
     return [Limit(memory.address, memory.need, memory.capacity, "B", memory.parts) for memory in contents]

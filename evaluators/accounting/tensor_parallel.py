@@ -31,11 +31,11 @@ from dse.evaluators.accounting.device_pipelines import (
 )
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
-from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents, sum_parts
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
-from dse.evaluators.calls.prefetch import fitting_sizes
+from dse.evaluators.calls.prefetch import cache_thresholds
 from dse.evaluators.cost_models import READERS, call_table
 from dse.evaluators.cost_models.analytical_collectives import LinkEnergyInputs, allreduce_hop_bytes, link_energy_inputs
 from dse.evaluators.cost_models.call_cost import NO_PREFETCH, CostModel, PrefetchSettings, TimedBlock, block_timeline
@@ -59,7 +59,7 @@ from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import Array, distinct_values, extremes, maximum, minimum, where
-from dse.space.chip import Chip, SharedCacheRange
+from dse.space.chip import Chip, with_cache_range
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -129,24 +129,17 @@ class TensorParallelLayout(Layout):
         return (phase("prefill", mapping.prefill), phase("decode", mapping.decode))
 
     def least_phases(self, fastest: Design, smallest: Design, job: BatchArrays) -> tuple[PhaseCost, ...]:
-        """Costs of phases of which no design of a box takes less; prefetches of a small cache are the first to be there."""
-        chip = fastest.chip
-        cache = SharedCacheRange(size=chip.l2.size, bandwidth=chip.l2.bandwidth, smallest=smallest.chip.l2.size)
-        return self.phases(replace(fastest, chip=replace(chip, l2=cache)), job, "analytical")
+        """Costs of phases of which no design of a box takes less, with a range of caches."""
+        return self.phases(replace(fastest, chip=with_cache_range(fastest.chip, smallest.chip.l2.size)), job, "analytical")
 
     def size_thresholds(self, design: Design, job: BatchArrays) -> dict[str, Array]:
-        """Sizes of the cache at which an operand begins to be prefetched as a whole, or activations to stay. [B]"""
-        mapping, rates, terms = design.mapping, design.chip.core.rates, step_terms(design.mapping.stack)
-        kept, fitting = [np.zeros(0)], [np.zeros(0)]
-        for name in ("prefill", "decode"):
-            plan = getattr(mapping, name)
-            blocks = _laid(phase_batches(job, name, plan).job, name, plan, mapping.precision, rates, terms)
-            kept += [np.ravel(call.local) for block in blocks for call in block.calls]
-            if plan.tp > 1 and plan.prefetch_share > 0:
-                sums = [np.ravel(size) for block in blocks for size in fitting_sizes(block, plan.prefetch)]
-                fitting += [_first_above(size, plan.prefetch_share) for size in sums]
-        sizes = np.concatenate([*kept, *fitting]).astype(float)
-        return {"chip.l2.size": np.unique(sizes[sizes > 0])}
+        """Sizes of the cache from which an operand is prefetched as a whole, or activations stay. [B]"""
+        mapping, terms, sizes = design.mapping, step_terms(design.mapping.stack), list[Array]()
+        for name, plan in (("prefill", mapping.prefill), ("decode", mapping.decode)):
+            micro = phase_batches(job, name, plan).job
+            blocks = _laid(micro, name, plan, mapping.precision, design.chip.core.rates, terms)
+            sizes.append(cache_thresholds(blocks, plan.prefetch, plan.prefetch_share if plan.tp > 1 else 0.0))
+        return {"chip.l2.size": np.unique(np.concatenate(sizes))}
 
     def layout_limits(self, design: Design, job: BatchArrays) -> list[Limit]:
         """Limits of stages without layers."""
@@ -455,30 +448,12 @@ def _main_memory(design: Design, job: BatchArrays, batches: Dict[str, PhaseBatch
     return main_memory_contents(chip, fullest, capacity=device_capacity(chip, mapping))
 
 
-def fuller_parts(parts: tuple[tuple[str, Any], ...], others: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """The larger of two contents of a memory with equal names, design by design. [B]"""
-    more = sum_parts(others) > sum_parts(parts)
-    return tuple((name, where(more, other, value)) for (name, value), (_, other) in zip(parts, others, strict=True))
-
-
 def _prefetch(chip: Chip, plan: TensorParallelPlan) -> PrefetchSettings:
     if plan.prefetch == "none":
         return NO_PREFETCH
-    budget = where(plan.tp > 1, plan.prefetch_share * chip.l2.size, 0.0)
-    if not isinstance(chip.l2, SharedCacheRange):
-        return PrefetchSettings(plan.prefetch, budget)
-    least = where(plan.tp > 1, plan.prefetch_share * chip.l2.smallest, 0.0)
-    return PrefetchSettings(plan.prefetch, budget, awaited_budget=least)
-
-
-def _first_above(nbytes: Any, share: float) -> Any:
-    """Least sizes of a cache whose share has more than some bytes, to the last bit. [B]"""
-    size = nbytes / share
-    for _ in range(4):  # a quotient is off by a bit or two
-        size = np.where(share * np.nextafter(size, 0.0) > nbytes, np.nextafter(size, 0.0), size)
-    for _ in range(4):
-        size = np.where(share * size > nbytes, size, np.nextafter(size, np.inf))
-    return size
+    sizes = chip.l2.size, chip.l2.least_size
+    budget, awaited = (None if size is None else where(plan.tp > 1, plan.prefetch_share * size, 0.0) for size in sizes)
+    return PrefetchSettings(plan.prefetch, budget, awaited_budget=awaited)
 
 
 def blocks_seconds(blocks: tuple[TimedBlock, ...]) -> Any:

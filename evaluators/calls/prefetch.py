@@ -8,12 +8,13 @@ stays below the budget; the first operator that does not fit ends it ("whole"), 
 Experts are prefetched as if the router's choice were known, as algorithm 1 does with any MatMul.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.calls.call import CallBlock
-from dse.space.array_math import extremes, maximum, minimum, where
+from dse.space.array_math import Array, extremes, maximum, minimum, where
 from dse.space.memoize import memoize_by_identity
 
 
@@ -40,22 +41,29 @@ def prefetched_bytes(block: CallBlock, policy: str, budget: Any) -> list[Any]:
     return bytes_in
 
 
-def fitting_sizes(block: CallBlock, policy: str) -> list[Any]:
-    """Bytes above which a budget has room for one call more as a whole; none where calls are prefetched in part. [B]
+def cache_thresholds(blocks: Sequence[CallBlock], policy: str, share: float) -> Array:
+    """Sizes of a cache from which a call is prefetched as a whole, or its activations stay. [B]
 
     Args:
-        block: as of `prefetched_bytes`.
+        blocks: of a step.
         policy: an option of `space.mapping.PREFETCH`.
+        share: of the cache that is the budget; 0 where there is no collective to hide behind.
     """
-    if policy != "whole" or block.opener is None:
-        return []
-    sizes, used = [], 0.0
-    for position in block.order:
-        call = block.calls[position]
-        if call.can_be_prefetched:
-            used = used + call.fetch
-            sizes.append(used)
-    return sizes
+    kept = [np.ravel(call.local) for block in blocks for call in block.calls]
+    fitting: list[Any] = []
+    for block in blocks if policy == "whole" and share > 0 else ():
+        used: Any = 0.0
+        for position in block.order if block.opener is not None else ():
+            if block.calls[position].can_be_prefetched:
+                used = used + block.calls[position].fetch
+                fitting.append(np.ravel(used))
+    sizes = np.unique(np.concatenate(fitting)) / share if fitting else np.zeros(0)
+    needed = np.unique(np.concatenate(fitting)) if fitting else sizes
+    for _ in range(4):  # a quotient is off by a bit or two, and the budget has to be above what is needed
+        sizes = np.where(share * np.nextafter(sizes, 0.0) > needed, np.nextafter(sizes, 0.0), sizes)
+        sizes = np.where(share * sizes > needed, sizes, np.nextafter(sizes, np.inf))
+    every = np.concatenate([*kept, sizes]).astype(float)
+    return np.unique(every[every > 0])
 
 
 class IdleWindow(NamedTuple):

@@ -425,11 +425,7 @@ def _timed(
     resident = prefetched_bytes(block, prefetch.policy, prefetch.budget)
     durations = _durations(costs, resident, machine, known)
     byte = machine.memory and machine.memory.byte
-    awaited = (
-        resident
-        if prefetch.awaited_budget is None
-        else prefetched_bytes(block, prefetch.policy, prefetch.awaited_budget)
-    )
+    awaited = resident if prefetch.awaited_budget is None else prefetched_bytes(block, prefetch.policy, prefetch.awaited_budget)
     prefetches = [
         None if bytes_in is None else bytes_in * (byte if cost.least is NOTHING else maximum(byte, cost.least))
         for cost, bytes_in in zip(costs, awaited, strict=True)

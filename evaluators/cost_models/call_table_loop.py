@@ -139,8 +139,7 @@ def write_step_seconds(
         blocks: ends of `runs` and of `streams`, and the rate with the time of its opener, -1 for none, shape (3, blocks + 1);
             the first column is where they begin.
         times: that each block runs, shape (blocks,).
-        policy: of prefetching.
-        two_budgets: whether bytes that are waited for have a budget of their own.
+        policy, two_budgets: of prefetching, and whether what is waited for has a budget of its own.
         rates: those above, and others that blocks and calls name, shape (rates, designs).
         ends: where designs of each structure begin, shape (structures + 1,).
         near: for numbers, shape (3 calls + 4 hidden + 1, TOGETHER).
@@ -165,10 +164,9 @@ def write_step_seconds(
                 _busy(calls[structure, call], rates, elements, own, these, engines[call], reads[call])
                 _last(engines[call], reads[call], overhead, took[call])
             for place in range(count):
-                call = hidden[place]
+                call, requests = hidden[place], ahead[structure, place]
                 own, apart = rates[kinds[1, call], these], kinds[1, call] != FAR
-                requests, slot = ahead[structure, place], brought[place]
-                _ahead(requests, policy, two_budgets, rates, own, apart, these, reads[call], left[place], slot)
+                _ahead(requests, policy, two_budgets, rates, own, apart, these, reads[call], left[place], brought[place])
                 _last(engines[call], left[place], overhead, beside[place])
             for at in range(many):
                 total[at] = 0.0

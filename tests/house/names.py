@@ -47,8 +47,6 @@ NOUNS = frozenset(
 
 OLD_WORDS = {
     "asked": "evaluated, requested or set",
-    "box": "node",
-    "boxes": "nodes",
     "by itself": "single, alone or separately",
     "by themselves": "single, alone or separately",
     "closed form": "analytical model",

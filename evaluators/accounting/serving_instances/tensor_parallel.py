@@ -30,7 +30,7 @@ from dse.evaluators.accounting.engine_memory import (
     device_capacity,
     engine_limits,
 )
-from dse.evaluators.accounting.memory_contents import main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import fuller_parts, main_memory_contents, memory_limits
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -63,7 +63,6 @@ from dse.evaluators.accounting.tensor_parallel import (
     device_activity,
     device_peak_rates,
     fastest_speedup,
-    fuller_parts,
     idle_die_limits,
     iteration_rows,
     plan_stages,

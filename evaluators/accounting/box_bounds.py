@@ -1,4 +1,4 @@
-"""Bounds of static batches over boxes of designs, from the fastest and the smallest corner of each box.
+"""Bounds of static batches over boxes of designs, from two corners of each box.
 
 The account of a batch takes times and activity from phases, and areas, powers and prices from a design. Here the phases are
 those of a box's fastest corner, and the design is its smallest corner, so that one evaluation bounds every metric of
@@ -28,7 +28,7 @@ from dse.space.workload import Workload
 
 
 def evaluate_box_bounds(fastest: Designs, smallest: Designs, workload: Workload, metrics: Collection[str]) -> Outcomes:
-    """Bounds of metrics over boxes, each given by two corners; the limit is that of boxes whose designs all break one.
+    """Bounds of metrics over boxes, and the limit of boxes whose designs all violate one.
 
     Limits are those of memories and structure at the fastest corner, which has most room; limits of silicon are in no bound,
     since reticle, memory edge and power density are not monotone.
@@ -50,7 +50,7 @@ def evaluate_box_bounds(fastest: Designs, smallest: Designs, workload: Workload,
                 except IncompatibleOptionsError as clash:
                     if len(rows) > 1 and clash.some is not None:
                         parts = zip(split_group(rows, fast, clash.some), split_group(rows, small, clash.some), strict=True)
-                        left += [(part, one, other) for (part, one), (_, other) in parts]
+                        left += [(part, quick, little) for (part, quick), (_, little) in parts]
                         continue
                     judged = [CaseOutcomes(tuple(range(len(workload.cases))), {}, [clash.limit])]
                 fill_outcomes(
@@ -77,22 +77,22 @@ def _bounds(fast: Design, small: Design, job: BatchArrays) -> CaseOutcomes:
 
 
 def cache_is_faster(design: Design) -> bool:
-    """Whether a byte comes sooner from the cache than from main memory, without which a larger cache may cost time."""
+    """Whether a byte comes sooner from the cache than from main memory, as a larger cache has to."""
     return bool(extremes(shared_cache_machine(design.chip, design.mapping).saved)[0] >= 0)
 
 
 def size_thresholds(design: Design, workload: Workload) -> dict[str, Array]:
-    """Values at which times of a design jump, ascending, by the address of the number: the first that has each jump.
+    """First values after jumps of a design's times, ascending, by the address of the number.
 
     Args:
         design: of numbers; the others do not move the jumps.
         workload: static batches.
     """
     layout = layout_of(design)
-    found: dict[str, list[Any]] = {}
+    thresholds: dict[str, list[Any]] = {}
     for job in layout.batch_arrays(workload):
         if layout.layout_limits(design, job):
             continue
         for address, sizes in layout.size_thresholds(design, job).items():
-            found.setdefault(address, []).append(sizes)
-    return {address: np.unique(np.concatenate(sizes)) for address, sizes in found.items()}
+            thresholds.setdefault(address, []).append(sizes)
+    return {address: np.unique(np.concatenate(sizes)) for address, sizes in thresholds.items()}
