@@ -177,7 +177,7 @@ def bounds_obstacle(design: Design) -> str:
     if software not in EFFECTS:
         known = " and ".join(SOFTWARE[name].name for name in EFFECTS)
         return f"bounds over boxes are proved for {known}, got {SOFTWARE[software].name}"
-    if die_libraries(design.chip, design.mapping.stack) is not None:
+    if design.mapping.stack is not None and die_libraries(design.chip, design.mapping.stack) is not None:
         return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
     if software == WHOLE_CHIP and (reason := _tiles_obstacle(design)):
         return f"bounds over boxes of tiles are not proved with {reason}"

@@ -215,7 +215,7 @@ def find_least_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Size
         chip: leaves are numbers or of shape (boxes,).
         plan: given settings, likewise; 0 for open ones.
     """
-    boxes = group_designs(chip, plan, _NO_STEPS)
+    boxes = group_designs(chip, plan, memory_steps(chip, _ANY_VALUE, _ANY_VALUE))
     wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
     chosen: list[Array] = []
     for group in boxes.rows_by_mesh(np.arange(boxes.kinds)):
@@ -236,7 +236,8 @@ def find_least_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Size
     return tuple(map(collapse_if_equal, chosen[:-1])), chosen[-1] if boxes.many else None
 
 
-_NO_STEPS: Mapping[str, tuple[float, ...]] = MappingProxyType({})
+_ANY_VALUE = (0.0,)
+"""Steps of memories of boxes of one group, which may differ in any way."""
 
 
 _all: dict[Hashable, TilingCandidates] = {}
