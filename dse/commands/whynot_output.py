@@ -1,5 +1,6 @@
 """Output of ``dse whynot``: tables for the terminal, and JSON values."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.markup import escape
@@ -20,6 +21,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, count_changes_to_domination
 from dse.explanations.neighbours import DesignOutcome, format_knob_value
 from dse.schemas import stamp_document
+from dse.space.design import make_ids
 from dse.space.fields import field_at
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import count_text
@@ -51,6 +53,9 @@ def print_position(dominance: DominanceReport) -> None:
         differ[SHOWN:] = [f"and {len(differ) - SHOWN} more with --json"] if len(differ) > SHOWN else []
         console.print(f"outside   no knob of the study moves: {escape(', '.join(differ))}")
     console.print(f"distance  {escape(_distance_text(dominance))}")
+    if dominance.box is not None:
+        member = f"the front's {make_ids([dominance.space.key_at(dominance.box.member)])[0]}" if dominance.box.member else ""
+        console.print(f"certified {escape(dominance.box.describe(member))}")
     if dominance.beats:
         beaten_text = ", ".join(dominance.beats[:SHOWN]) + (" ..." if len(dominance.beats) > SHOWN else "")
         console.print(f"beats     {count_text(len(dominance.beats), 'design')} of the front: {beaten_text}")
@@ -168,6 +173,28 @@ def _hop_ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
     return format_knob_value(dominance.space, hop.knob, hop.old), format_knob_value(dominance.space, hop.knob, hop.new)
 
 
+def box_record(dominance: DominanceReport) -> dict[str, Any] | None:
+    """What a certificate proves of a design as JSON values; None without a certificate."""
+    box = dominance.box
+    if box is None:
+        return None
+
+    def with_units(metrics: Mapping[str, float]) -> dict[str, Any]:
+        return {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()}
+
+    return {
+        "ranges": {
+            address: {"from": knob_record(dominance.space, address, low), "to": knob_record(dominance.space, address, high)}
+            for address, (low, high) in box.ranges.items()
+        },
+        "infeasible": box.reason or None,
+        "bound": with_units(box.bound),
+        "front_design": make_ids([dominance.space.key_at(box.member)])[0] if box.member else None,
+        "front_metrics": with_units(box.metrics),
+        "lead": box.lead,
+    }
+
+
 def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
     """Position of a design in a study as JSON values; metrics in SI with their units."""
     space = dominance.space
@@ -219,6 +246,7 @@ def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
         ],
         "not_ordered": list(dominance.left),
         "stored_designs": dominance.looked,
+        "certified": box_record(dominance),
         "without_effect": no_effect_records(dominance.without_effect),
     }
     return stamp_document("whynot", data)

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import expm1, log1p
+from math import ceil, expm1, floor, log1p, log10
 from typing import Any
 
 import numpy as np
@@ -278,25 +278,19 @@ class Certifier:
         arrays |= {"front_values": front.values, "front_option": front.option, "front_places": front.places}
         counts = np.array([self.search.boxes, self.search.designs, self.seconds])
         with write_atomically(place) as path, path.open("wb") as file:
-            np.savez(file, key=np.array(certificate_key(self.study)), counts=counts, **arrays)  # type: ignore[arg-type]
+            np.savez(file, counts=counts, **arrays)  # type: ignore[arg-type]
         with write_atomically(self.study.run_dir / CERTIFICATE_FILE) as path:
             path.write_text(json.dumps(self.record(left), indent=1))
 
     def _load(self, incumbents: Sequence[Values]) -> bool:
         """Take up what earlier runs have proved; whether there was any."""
-        place = self.study.run_dir / STATE_FILE
-        if not place.is_file():
+        if read_certificate(self.study) is None:
             return False
-        with np.load(place) as stored:
-            if str(stored["key"]) != certificate_key(self.study):
-                return False
-            leaves = [stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"]
-            front = self.search.front
-            front.values, front.option, front.places = (stored[f"front_{name}"] for name in ("values", "option", "places"))
-            boxes, designs, self.seconds = stored["counts"].tolist()
-        self.search.boxes, self.search.designs = int(boxes), int(designs)
+        leaves, front, (boxes, designs, self.seconds) = _read_state(self.study)
+        front.cell = self.search.front.cell
+        self.search.front, self.search.boxes, self.search.designs = front, int(boxes), int(designs)
         self._add(incumbents)
-        self.search.resume(Boxes(*leaves, np.zeros(len(leaves[0]))))
+        self.search.resume(leaves)
         return True
 
     def record(self, left: str) -> dict[str, Any]:
@@ -333,6 +327,85 @@ class Certifier:
         }
 
 
+@dataclass(frozen=True)
+class BoxVerdict:
+    """What the box of a design proves of it.
+
+    Attributes:
+        ranges: lower and upper end of each number in the box, by knob.
+        reason: why no design of the box is feasible; empty string if one may be.
+        bound: best value of each objective in the box; empty without one.
+        member: knob values of the design of the front that the bound beats least.
+        metrics: objectives of that design.
+        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member is
+            better than the bound in every objective.
+    """
+
+    ranges: Mapping[str, tuple[float, float]]
+    reason: str
+    bound: Mapping[str, float]
+    member: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    lead: float
+
+    def describe(self, member: str) -> str:
+        """What the box proves, as text; `member` names the design of the front."""
+        if self.reason:
+            return f"no design of its box is feasible: {self.reason}"
+        share = format_share(self.lead)
+        if self.lead <= 0:
+            return f"{member} is better than the bound of its box by {share} or more in every objective"
+        return f"no design of its box is better than {member} by more than {share} in any objective"
+
+
+def find_box(study: Study, values: Values) -> BoxVerdict | None:
+    """Verdict of a study's stored boxes on one design, without its evaluation; None without a certificate or outside of it.
+
+    Args:
+        study: whose certificate counts.
+        values: knob values of the design.
+    """
+    if read_certificate(study) is None:
+        return None
+    boxes, _ = make_box_space(study)
+    located = boxes.locate(values)
+    if located is None:
+        return None
+    leaves, front, _ = _read_state(study)
+    option, places = located
+    inside = (leaves.option == option) & (leaves.low <= places).all(axis=1) & (places <= leaves.high).all(axis=1)
+    row = int(np.flatnonzero(inside)[0])
+    evaluator = BoxEvaluator(study, boxes)
+    ends = [boxes.columns(leaves.option[row : row + 1], side[row : row + 1]) for side in (leaves.low, leaves.high)]
+    ranges = {
+        knob.address: (float(ends[0][knob.address][0]), float(ends[1][knob.address][0]))
+        for knob in boxes.ranged
+        if boxes.active[option, boxes.ranged.index(knob)]
+    }
+    if leaves.dropped[row]:
+        return BoxVerdict(ranges, evaluator.reasons[leaves.dropped[row] - 1], {}, {}, {}, 0.0)
+    member = front.nearest(leaves.bound[row])
+    bound, metrics = evaluator.metrics(np.array([leaves.bound[row], front.values[member]])).tolist()
+    columns = boxes.columns(front.option, front.places)
+    names = list(study.objectives)
+    return BoxVerdict(
+        ranges,
+        "",
+        dict(zip(names, bound, strict=True)),
+        boxes.space.row(columns, member),
+        dict(zip(names, metrics, strict=True)),
+        expm1(float((front.values[member] - leaves.bound[row]).max())),
+    )
+
+
+def _read_state(study: Study) -> tuple[Boxes, Front, list[float]]:
+    """Stored leaves, front, and counts of boxes, designs and seconds."""
+    with np.load(study.run_dir / STATE_FILE) as stored:
+        arrays = [stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"]
+        front = Front(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
+        return Boxes(*arrays, np.zeros(len(arrays[0]))), front, stored["counts"].tolist()
+
+
 def certificate_key(study: Study) -> str:
     """Content key of what a certificate is about: space, workload, objectives, constraints and physics."""
     wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
@@ -343,10 +416,16 @@ def certificate_key(study: Study) -> str:
 def read_certificate(study: Study) -> dict[str, Any] | None:
     """Stored record of a study's certificate; None if there is none of this space, workload and physics."""
     place = study.run_dir / CERTIFICATE_FILE
-    if not place.is_file():
+    if not place.is_file() or not (study.run_dir / STATE_FILE).is_file():
         return None
     record: dict[str, Any] = json.loads(place.read_text())
     return record if record.get("key") == certificate_key(study) else None
+
+
+def format_share(lead: float) -> str:
+    """A share in percent without its sign, rounded to what it still proves: up where it is a lead, down where it is none."""
+    step = 10.0 ** (floor(log10(max(abs(lead), 1e-9))) - 1)
+    return f"{100 * abs(ceil(lead / step) * step):.3g} %"
 
 
 def describe_certificate(record: Mapping[str, Any]) -> list[str]:
@@ -362,7 +441,7 @@ def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     elif record["reached"]:
         first = f"no design among {choices} beats this front by more than {wanted}"
     else:
-        most = "an unknown share" if record["gap"] is None else f"{100 * record['gap']:.3g} %"
+        most = "an unknown share" if record["gap"] is None else format_share(record["gap"])
         why = {"time": "search.stop.time was over", "boxes": "search.boxes were spent"}.get(
             record["ended_by"], "it was stopped"
         )

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config.setting_effects import NoEffect
+from dse.execution.certify import BoxVerdict, find_box
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import Study
 from dse.explanations.explanation import Watch, study_goal, watch_nothing
@@ -88,6 +89,7 @@ class DominanceReport:
         alone: by objective, the value from which on no front design would beat it, the others as they are.
         looked: stored designs that were compared.
         without_effect: settings that were typed and have no effect.
+        box: what the certificate of the study's front proves of it; None without one.
     """
 
     name: str
@@ -105,6 +107,7 @@ class DominanceReport:
     alone: Mapping[str, float]
     looked: int
     without_effect: tuple[NoEffect, ...] = ()
+    box: BoxVerdict | None = None
 
     @property
     def id(self) -> str:
@@ -165,13 +168,14 @@ def explain_dominance(
     nearest = _fewest_changes_row(study, goal, outcome, rows, candidates, own, chip)
     target = None if nearest is None else _make_rival(study, goal, outcome, rows, nearest, own, chip)
     distance, alone = _front_distance(goal, outcome, rows[rows["front"]])
+    outside = _outside_leaves(space, study_space)
     dominance = DominanceReport(
         name,
         space,
         own,
         goal,
         outcome,
-        _outside_leaves(space, study_space),
+        outside,
         merge_equal_rivals(
             sorted(rivals, key=lambda chip_space: len(chip_space.knobs) if CHIP_KNOB not in chip_space.knobs else inf)
         ),
@@ -185,6 +189,7 @@ def explain_dominance(
         distance,
         alone,
         len(rows),
+        box=None if outside else find_box(study, own),
     )
     show(dominance)
     if nearest is None:

@@ -317,6 +317,21 @@ WHYNOT: Schema = object_schema(
         "fewest_changes": nullable_schema(RIVAL, "the stored design that beats it with fewest changes"),
         "path": list_schema(HOP, "to that design, each time the best change next"),
         "not_ordered": list_schema(text_schema(), "changes whose order there was no time for"),
+        "certified": nullable_schema(
+            object_schema(
+                {
+                    "ranges": MOVED,
+                    "infeasible": nullable_schema(text_schema("why no design of the box is feasible; null if one may be")),
+                    "bound": map_schema(MEASURED, "best value of each objective in the box"),
+                    "front_design": nullable_schema(text_schema("id of the design of the front that the bound beats least")),
+                    "front_metrics": map_schema(MEASURED, "its objectives"),
+                    "lead": number_schema(
+                        "share by which the bound is better than that design in one objective at most; below 0: worse in all"
+                    ),
+                }
+            ),
+            "what the certificate of the front proves of the design's box; null without a certificate",
+        ),
         "without_effect": WITHOUT_EFFECT,
         "stored_designs": count_schema("that it was compared with"),
     },
