@@ -92,8 +92,8 @@ _TILES: dict[str, LeafEffect] = {
         1,
         1,
         PROVED,
-        f"{_TILING}. Blocks of row kernels are those of the box's largest memory, or have the least instructions and bytes a row "
-        f"of all between (`analytical_rows._least_of_box`). {_AREA}.",
+        f"{_TILING}. Blocks of row kernels are those of the box's largest memory, or have the least instructions and bytes a "
+        f"row of all between (`analytical_rows._least_of_box`). {_AREA}.",
     ),
     "chip.tile.matrix.rows": LeafEffect(
         -1,
@@ -105,7 +105,11 @@ _TILES: dict[str, LeafEffect] = {
     ),
     "chip.tile.matrix.cols": LeafEffect(-1, 1, 0, PROVED, f"As of the array's rows. {_AREA}."),
     "chip.tile.vector.lanes": LeafEffect(
-        -1, 1, 0, PROVED, f"An instruction takes the longest of three quotients, of which this is a divisor. {_TILING}. {_AREA}."
+        -1,
+        1,
+        0,
+        PROVED,
+        f"An instruction takes the longest of three quotients, of which this is a divisor. {_TILING}. {_AREA}.",
     ),
     "chip.tile.vector.special": LeafEffect(-1, 1, 0, PROVED, f"As of lanes. {_AREA}."),
     "chip.tile.sram_bandwidth": LeafEffect(
@@ -116,16 +120,17 @@ _TILES: dict[str, LeafEffect] = {
         1,
         0,
         PROVED,
-        "Messages have no more words, each of the same time, and a channel's link no more time for a byte. What is subtracted from "
-        f"times of messages and channels is less than what these lose. {_TILING}. {_AREA}.",
+        "Messages have no more words, each of the same time, and a channel's link no more time for a byte. What is subtracted "
+        f"from times of messages and channels is less than what these lose. {_TILING}. {_AREA}.",
     ),
     "chip.hbm.channel_bandwidth": LeafEffect(
         -1,
         1,
         0,
         PROVED,
-        "A piece of 1 MiB lies over pseudo-channels in proportion to the bandwidth, and takes no longer where fewer of its requests "
-        f"are on each. Times of each tiling grow with those of a byte, alone and beside others. {_TILING}. {_AREA}.",
+        "A piece of 1 MiB lies over pseudo-channels in proportion to the bandwidth, and takes no longer where fewer of its "
+        "requests are on each. Times of each tiling grow with those of a byte, alone and beside others. "
+        f"{_TILING}. {_AREA}.",
     ),
     "chip.hbm.capacity": _POOL["chip.hbm.capacity"],
 }

@@ -101,8 +101,10 @@ class WholeChipLayout(Layout):
         """Costs of phases of which no design of a box takes less; their activity is of no design.
 
         Each call takes at least its time on the tiles of the box (`TileRange`): products and attention by the fastest of all
-        tilings that are tried and fit the largest local memory, at rates of the fastest corner, with the least padding on arrays
-        of the box; row kernels by `analytical_rows`. Operators follow one another, so that bounds of calls add up.
+        tilings that are tried and fit the largest local memory, at rates of the fastest corner, with the least padding on
+        arrays of the box; row kernels by `analytical_rows`. Operators follow one another, so that bounds of calls add up. Of
+        each tiling, `summa_diagonal.program_seconds` and `attention_cost.attention_seconds` say why its time does not grow
+        where products, messages and bytes take less.
 
         Raises:
             DesignError: a model with operators that have no bounds.

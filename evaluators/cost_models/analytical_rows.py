@@ -15,7 +15,16 @@ from dse.evaluators.machine.compute_engines import tile_engines
 from dse.evaluators.machine.memory_channels import ColumnMemory, column_memory
 from dse.evaluators.machine.mesh_fabric import tile_fabric
 from dse.evaluators.program.kernel_ir import DTYPES, FUNCTIONS
-from dse.space.array_math import Array, argmin_lexicographic, cap_if_exceeded, ceil_div, collapse_if_equal, maximum, minimum, where
+from dse.space.array_math import (
+    Array,
+    argmin_lexicographic,
+    cap_if_exceeded,
+    ceil_div,
+    collapse_if_equal,
+    maximum,
+    minimum,
+    where,
+)
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves
 from dse.space.memoize import MAX_ENTRIES, memoize, memoize_by_identity
@@ -127,9 +136,9 @@ def _least_of_box(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize
 
     Each design takes, for some slices and waves, blocks of r rows: as many as these waves need, or as fit in its local memory.
     All such r are from those of the smallest memory, r0, to those of the largest, r1, and any of these may be the fastest: the
-    bound is the least over slices and waves. Where r0 = r1 it is the block's own time. Else there are several waves in a column
-    of tiles, and a block's instructions and bytes are a constant and a multiple of its rows, so that a row takes least of either
-    in blocks of r1. All instructions of the busiest tile and all bytes of the busiest channel are then at least
+    bound is the least over slices and waves. Where r0 = r1 it is the block's own time. Else a block's instructions and bytes
+    are a constant and a multiple of its rows, so that a row takes least of either in blocks of r1. All instructions of the
+    busiest tile and all bytes of the busiest channel are then at least
 
         rows / tiles x instructions(r1) / r1,   rows / channels x bytes(r1) / r1
 
@@ -144,7 +153,8 @@ def _least_of_box(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize
         block_rows = least_rows = ceil_div(sliced_rows, tiles * waves)
         if not recipe.whole:
             block_rows, least_rows = (
-                minimum(block_rows, maximum((sram - kept) // (more - kept), 1)) for sram in (chip.tile.sram, chip.tile.least_sram)
+                minimum(block_rows, maximum((sram - kept) // (more - kept), 1))
+                for sram in (chip.tile.sram, chip.tile.least_sram)
             )
         over = maximum((kept + (more - kept) * block_rows) / chip.tile.sram - 1, 0.0)
         job = RowJob(recipe, sliced_rows, RowBlock(block_rows, part), chip, itemsize)

@@ -89,15 +89,17 @@ def least_systolic_cycles(stays: tuple[Any, Any], streams: Any, ends: tuple[Any,
 def least_element_cycles(m: Any, k: Any, n: Any, ends: tuple[Any, Any, Any, Any], depth: Any, fill: Any) -> Any:
     """Lower bound of `pipelined_element_cycles` over arrays of several sizes; its value where they are one. [cycle]
 
-    ceil(n / w) w is at least n, and ceil(n / W) of the least w; w ceil(k / c) is at least (depth + 1) k, and that of the least c
-    with ceil(k / C). Both bounds of ceil(n / w) w ceil(k / c) hold, so their larger one does.
+    ceil(n / w) w is at least n, and ceil(n / W) of the least w; w ceil(k / c) is at least (depth + 1) k, and that of the
+    least c with ceil(k / C). Both bounds of ceil(n / w) w ceil(k / c) hold, so their larger one does.
 
     Args:
         m, k, n, depth, fill: as of `pipelined_element_cycles`.
         ends: most and least rows, most and least columns of the array.
 
-    >>> least_element_cycles(128, 128, 128, (32, 32, 16, 16), 3, 10), least_element_cycles(128, 128, 128, (40, 32, 24, 16), 3, 10)
+    >>> least_element_cycles(128, 128, 128, (32, 32, 16, 16), 3, 10), pipelined_element_cycles(128, 128, 128, 32, 16, 3, 10)
     (4176, 4176)
+    >>> least_element_cycles(128, 128, 128, (32, 32, 24, 16), 3, 10), pipelined_element_cycles(128, 128, 128, 32, 24, 3, 10)
+    (4176, 4688)
     """
     rows, _, cols, least_cols = ends
     wide, least_wide = cols * (depth + 1), least_cols * (depth + 1)

@@ -255,7 +255,9 @@ def _all_candidates(kernel: TunableKernel, chip: Chip, plan: Any) -> TilingCandi
         counted = kernel.size_counts(chip, sizes)
         for old in list(islice(_all, max(len(_all) + 1 - KEPT_BOXES, 0))):
             del _all[old]
-        _all[key] = TilingCandidates(sizes, counted, np.asarray(kernel.local_memory(sizes)), kernel.bound_inputs(sizes, counted))
+        _all[key] = TilingCandidates(
+            sizes, counted, np.asarray(kernel.local_memory(sizes)), kernel.bound_inputs(sizes, counted)
+        )
     return _all[key]
 
 
