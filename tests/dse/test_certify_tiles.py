@@ -1,5 +1,6 @@
 """Boxes of tiles: no design of a box beats its bound, and certified fronts are those of the whole grid."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ FAULTS: dict[str, tuple[Any, str, Any, tuple[str, ...]]] = {
     "chosen tilings": (analytical_attention, "find_least_sizes", find_fastest_sizes, MEMORIES),
     "blocks of the largest memory": (
         analytical_rows, "_least_of_box",
-        lambda recipe, *sizes: analytical_rows._least(recipe, *sizes, [(slices, wave) for slices in recipe.slices for wave in WAVES]),
+        lambda recipe, *sizes: analytical_rows._least(recipe, *sizes, list(product(recipe.slices, WAVES))),
         MEMORIES,
     ),
 }  # fmt: skip
