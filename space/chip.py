@@ -412,7 +412,7 @@ def decode_only_chip(chip: Chip) -> Chip:
 
 def with_tile_range(chip: Chip, smallest: Tile) -> Chip:
     """Chip whose tiles stand for all from some small ones to its own, for lower bounds of times."""
-    own = {spec.name: getattr(chip.tile, spec.name) for spec in fields(chip.tile)}
+    own: dict[str, Any] = {spec.name: getattr(chip.tile, spec.name) for spec in fields(chip.tile)}
     least = {"least_sram": smallest.sram, "least_rows": smallest.matrix.rows, "least_cols": smallest.matrix.cols}
     return replace(chip, tile=TileRange(**own, **least))
 
