@@ -1,4 +1,4 @@
-"""Certificate of a study's front: bound the space, then evaluate the members of the front as a search does."""
+"""Certificate of a study's front, whose members are evaluated as a search does."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -17,9 +17,17 @@ import numpy as np
 from dse.config.metric_expressions import evaluate_with_derived
 from dse.evaluators import PHYSICS_VERSION
 from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
-from dse.evaluators.accounting.leaf_effects import LEAST, MOST, LeafEffect, bounds_obstacle, leaf_effects, unbounded_reason
+from dse.evaluators.accounting.leaf_effects import (
+    LEAST,
+    MOST,
+    SAMPLED,
+    LeafEffect,
+    bounds_obstacle,
+    leaf_effects,
+    unbounded_reason,
+)
 from dse.execution.study import Study
-from dse.search.boxes import Boxes, BoxSpace, Direction
+from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
 from dse.search.samplers import Values
 from dse.space.array_math import Array
@@ -38,7 +46,7 @@ SAVE_PERIOD_S = 30.0
 """Seconds of work after which the boxes are stored: what a run that is killed loses. [s]"""
 
 INFEASIBLE = "the only design violates a limit or a constraint"
-LIMIT = "limits of memories and structure"
+LIMIT = "limits of memories, structure or silicon"
 
 
 def single_space(study: Study) -> Space:
@@ -141,8 +149,9 @@ class BoxEvaluator:
     def bound_boxes(self, boxes: Boxes) -> tuple[Array, Array]:
         """Bounds of objectives, and why boxes have no feasible design, as `BoundFunction` has them."""
         space, question = self._boxes.space, self._study.question
-        corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in ("fastest", "smallest")]
-        outcomes = evaluate_box_bounds(*map(space.stack, corners), question.workload, self._bounded)
+        corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in CORNERS]
+        fastest, smallest, largest = map(space.stack, corners)
+        outcomes = evaluate_box_bounds(fastest, smallest, largest, question.workload, self._bounded)
         dropped = np.where(outcomes.limit >= 0, 2, 0).astype(np.int16)
         for place, limit in enumerate(self._study.bounds):
             lenient = limit.metric in (LEAST if limit.relation == "<=" else MOST)
@@ -278,7 +287,7 @@ class Certifier:
         arrays |= {"front_values": front.values, "front_option": front.option, "front_places": front.places}
         counts = np.array([self.search.boxes, self.search.designs, self.seconds])
         with write_atomically(place) as path, path.open("wb") as file:
-            np.savez(file, counts=counts, **arrays)  # type: ignore[arg-type]
+            np.savez(file, counts=counts, **arrays)
         with write_atomically(self.study.run_dir / CERTIFICATE_FILE) as path:
             path.write_text(json.dumps(self.record(left), indent=1))
 
@@ -337,8 +346,8 @@ class BoxVerdict:
         bound: best value of each objective in the box; empty without one.
         member: knob values of the design of the front that the bound beats least.
         metrics: objectives of that design.
-        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member is
-            better than the bound in every objective.
+        lead: share by which the bound is better than the member in the objective where that is most; below 0 where the member
+            is better than the bound in every objective.
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -359,7 +368,7 @@ class BoxVerdict:
 
 
 def find_box(study: Study, values: Values) -> BoxVerdict | None:
-    """Verdict of a study's stored boxes on one design, without its evaluation; None without a certificate or outside of it.
+    """Verdict of a study's stored boxes on one design, without its evaluation; None if they lack it.
 
     Args:
         study: whose certificate counts.
@@ -401,9 +410,9 @@ def find_box(study: Study, values: Values) -> BoxVerdict | None:
 def _read_state(study: Study) -> tuple[Boxes, Front, list[float]]:
     """Stored leaves, front, and counts of boxes, designs and seconds."""
     with np.load(study.run_dir / STATE_FILE) as stored:
-        arrays = [stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"]
+        arrays = {spec.name: stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"}
         front = Front(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
-        return Boxes(*arrays, np.zeros(len(arrays[0]))), front, stored["counts"].tolist()
+        return Boxes(**arrays, gap=np.zeros(len(arrays["option"]))), front, stored["counts"].tolist()
 
 
 def certificate_key(study: Study) -> str:
@@ -423,7 +432,7 @@ def read_certificate(study: Study) -> dict[str, Any] | None:
 
 
 def format_share(lead: float) -> str:
-    """A share in percent without its sign, rounded to what it still proves: up where it is a lead, down where it is none."""
+    """A share in percent without its sign, rounded up if it is a lead, else down."""
     step = 10.0 ** (floor(log10(max(abs(lead), 1e-9))) - 1)
     return f"{100 * abs(ceil(lead / step) * step):.3g} %"
 
@@ -452,6 +461,8 @@ def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     bases: dict[str, list[str]] = {}
     for address, effect in record["rests_on"].items():
         bases.setdefault(effect["basis"], []).append(address)
+    if SAMPLED in bases:
+        first = f"as far as sampled directions hold, {first}"
     rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
     effort = (
         f"{record['boxes']:,} boxes bounded and {record['evaluated_designs']:,} designs evaluated in {record['seconds']:.3g} s"

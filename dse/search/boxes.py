@@ -21,6 +21,10 @@ LEAST_SHARE = 1e-6
 """Share of the upper end of a range below which a lower end counts as this share, where a range is measured by logarithms."""
 
 
+CORNERS = ("fastest", "smallest", "largest")
+"""Corners of a box: where times are least, and where area, power and price are least and most."""
+
+
 @dataclass(frozen=True)
 class Direction:
     """Directions in which a number of a box has its corners.
@@ -126,8 +130,8 @@ class BoxSpace:
         index, codes = np.arange(count), dict[str, Array]()
         for knob in reversed(choices):
             index, codes[knob.address] = np.divmod(index, len(knob.values))
-        for knob in self.ranged:
-            codes[knob.address] = np.zeros(count, int) if isinstance(knob, ChoiceKnob) else np.full(count, knob.low)
+        for number in self.ranged:
+            codes[number.address] = np.zeros(count, int) if isinstance(number, ChoiceKnob) else np.full(count, number.low)
         columns = self.space.columns_of_codes(codes)
         active = np.array([~np.isnan(columns[knob.address]) for knob in self.ranged], bool).reshape(len(self.ranged), count).T
         kept = {knob.address: columns[knob.address] for knob in choices}
@@ -169,8 +173,9 @@ class BoxSpace:
         )
 
     def corner(self, boxes: Boxes, which: str) -> Array:
-        """Ends of ranges at the ``fastest`` or the ``smallest`` corner, shape (boxes, numbers)."""
-        upper = np.array([getattr(direction, which) > 0 for direction in self.directions], bool)
+        """Ends of ranges at one of `CORNERS`, shape (boxes, numbers)."""
+        place, sign = (0, 1) if which == "fastest" else (1, 1 if which == "smallest" else -1)
+        upper = np.array([sign * (direction.fastest, direction.smallest)[place] > 0 for direction in self.directions], bool)
         return np.where(upper, boxes.high, boxes.low)
 
     def columns(self, option: Array, places: Array) -> Columns:

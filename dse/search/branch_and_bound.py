@@ -81,7 +81,8 @@ class Front:
             # members by the first objective: what the second lacks shrinks, what the first lacks grows, and they cross once
             near = np.searchsorted(self.values[:, 0] - self.values[:, 1], bounds[:, 0] - bounds[:, 1])
             sides = (np.clip(near - 1, 0, None), np.clip(near, None, len(self.values) - 1))
-            return np.minimum(*((self.values[side] - bounds).max(axis=1) for side in sides))
+            before, after = ((self.values[side] - bounds).max(axis=1) for side in sides)
+            return np.asarray(np.minimum(before, after))
         gaps = np.empty(len(bounds))
         step = max(CHUNK // self.values.size, 1)
         for start in range(0, len(bounds), step):
@@ -126,7 +127,7 @@ class BoxSearch:
         self.open = self.space.make(*self._nothing())
         whole = self.space.whole_boxes()
         for start in range(0, len(whole), BATCH_BOXES):
-            boxes = whole.take(slice(start, start + BATCH_BOXES))  # type: ignore[arg-type]
+            boxes = whole.take(np.arange(start, min(start + BATCH_BOXES, len(whole))))
             self._evaluate_corners(boxes, np.ones((2, len(boxes)), bool))
             self._bound(boxes)
             self._sort(boxes)

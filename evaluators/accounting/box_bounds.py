@@ -18,6 +18,7 @@ from dse.evaluators.accounting.outcome_columns import fill_outcomes
 from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
 from dse.evaluators.accounting.sequence_limits import length_limits
 from dse.evaluators.machine.machine import shared_cache_machine
+from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon.chip_batches import batch_chips
 from dse.evaluators.tuning.per_design import split_group
 from dse.space.array_math import Array, extremes
@@ -27,37 +28,40 @@ from dse.space.limits import IncompatibleOptionsError
 from dse.space.workload import Workload
 
 
-def evaluate_box_bounds(fastest: Designs, smallest: Designs, workload: Workload, metrics: Collection[str]) -> Outcomes:
+def evaluate_box_bounds(
+    fastest: Designs, smallest: Designs, largest: Designs, workload: Workload, metrics: Collection[str]
+) -> Outcomes:
     """Bounds of metrics over boxes, and the limit of boxes whose designs all violate one.
 
-    Limits are those of memories and structure at the fastest corner, which has most room; limits of silicon are in no bound,
-    since reticle, memory edge and power density are not monotone.
+    Limits are those of memories and structure at the fastest corner, which has most room, and those of silicon with what each
+    needs at the smallest corner and has at the largest.
 
     Args:
-        fastest, smallest: corners of the boxes, grouped alike.
+        fastest, smallest, largest: corners of the boxes, grouped alike.
         workload: static batches.
         metrics: that are bounded.
     """
-    outcomes, common = empty_outcomes(len(fastest)), length_limits(workload)
-    with requested_metrics(metrics), batch_chips(smallest.groups):
-        for (rows, fast), (others, small) in zip(fastest.groups, smallest.groups, strict=True):
-            assert np.array_equal(rows, others), "corners of boxes are grouped by the same options"
-            left = [(rows, fast, small)]
+    outcomes, common, every = empty_outcomes(len(fastest)), length_limits(workload), tuple(range(len(workload.cases)))
+    with requested_metrics(metrics), batch_chips([*smallest.groups, *largest.groups]):
+        for groups in zip(fastest.groups, smallest.groups, largest.groups, strict=True):
+            (rows, _), *others = groups
+            assert all(np.array_equal(rows, same) for same, _ in others), "corners of boxes are grouped by the same options"
+            left: list[tuple[Any, list[Design]]] = [(rows, [design for _, design in groups])]
             while left:
-                rows, fast, small = left.pop()
+                rows, (fast, small, large) = left.pop()
                 try:
                     judged = [_bounds(fast, small, job) for job in layout_of(fast).batch_arrays(workload)]
                 except IncompatibleOptionsError as clash:
                     if len(rows) > 1 and clash.some is not None:
-                        parts = zip(split_group(rows, fast, clash.some), split_group(rows, small, clash.some), strict=True)
-                        left += [(part, quick, little) for (part, quick), (_, little) in parts]
+                        parts = zip(*(split_group(rows, corner, clash.some) for corner in (fast, small, large)), strict=True)
+                        left += [(part[0][0], [corner for _, corner in part]) for part in parts]
                         continue
-                    judged = [CaseOutcomes(tuple(range(len(workload.cases))), {}, [clash.limit])]
+                    judged = [CaseOutcomes(every, {}, [clash.limit])]
                 fill_outcomes(
                     outcomes,
                     rows,
                     small,
-                    [*judged, *common],
+                    [*judged, *common, CaseOutcomes(every, {}, silicon.lenient_limits(small.chip, large.chip))],
                     len(workload.cases),
                     metrics,
                     weights=workload.case_weights,

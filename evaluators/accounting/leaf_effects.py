@@ -10,10 +10,11 @@ Each effect is declared here with a sketch of its proof, and `tests/evaluators/t
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.machine.library_die import die_libraries
 from dse.space.design import Design
 from dse.space.published import FACTS, is_said
-from dse.space.software import DEVICES, SOFTWARE, WHOLE_CHIP, software_of
+from dse.space.software import DEVICES, PIPELINES, REGIONS, SOFTWARE, WHOLE_CHIP, software_of
 
 PROVED, SAMPLED = "proved", "sampled"
 """How an effect is known: by an argument on the formulas, or by random designs alone."""
@@ -24,7 +25,7 @@ class LeafEffect(NamedTuple):
 
     Attributes:
         time: -1 where no phase and no activity grows, +1 where none shrinks, 0 where they do not change.
-        silicon: +1 where neither area nor static power nor price shrinks, 0 where they do not change.
+        silicon: +1 where neither area nor static power nor price shrinks, -1 where none grows, 0 where they do not change.
         room: +1 where no limit of a memory is harder to keep, 0 where such limits do not change.
         basis: `PROVED` or `SAMPLED`.
         proof: why, in one or two sentences.
@@ -135,7 +136,39 @@ _TILES: dict[str, LeafEffect] = {
     "chip.hbm.capacity": _POOL["chip.hbm.capacity"],
 }
 
-EFFECTS: dict[str, Mapping[str, LeafEffect]] = {DEVICES: _POOL, WHOLE_CHIP: _TILES}
+_PIPELINE: dict[str, LeafEffect] = {
+    "chip.tile.sram": LeafEffect(
+        -1, 1, 1, SAMPLED, "More local memory holds more weights and more of the KV cache, and has room for longer chunks."
+    ),
+    "chip.tile.vector.lanes": LeafEffect(
+        -1, 1, 0, SAMPLED, "Operations on elements take their number over the lanes, beside or after products."
+    ),
+    "chip.noc.word_bytes": LeafEffect(
+        -1, 1, 0, SAMPLED, "Messages take fewer words; what was prefetched behind a message is read after it, in no more time."
+    ),
+    "chip.hbm.channel_bandwidth": LeafEffect(
+        -1, 1, 0, SAMPLED, "A byte takes 1 / bandwidth of a core's channel, whether it is prefetched or awaited."
+    ),
+}
+
+_REGION: dict[str, LeafEffect] = {
+    "chip.core.sram": LeafEffect(
+        -1, 1, 1, SAMPLED, "More memory of a core has room for more of the KV cache; regions are as large as the mapping says."
+    ),
+    "chip.core.mac": LeafEffect(1, -1, 0, SAMPLED, "A multiply-add takes so many cycles, and an engine of more is smaller."),
+    "chip.core.vector_operation": LeafEffect(
+        1, -1, 0, SAMPLED, "An operation on an element takes so many cycles, and an engine of more is smaller."
+    ),
+    "chip.core.launch": LeafEffect(1, 0, 0, SAMPLED, "Each task of a kernel starts with so many cycles; no area has one."),
+    "chip.noc.word_bytes": LeafEffect(-1, 1, 0, SAMPLED, "Messages take fewer words on wider links; routers grow with them."),
+}
+
+EFFECTS: dict[str, Mapping[str, LeafEffect]] = {
+    DEVICES: _POOL,
+    PIPELINES: _PIPELINE,
+    REGIONS: _REGION,
+    WHOLE_CHIP: _TILES,
+}
 """Numbers with an effect, by layout and address; a layout that is absent has no bounds over boxes."""
 
 TIMES = ("ttft", "tpot", "latency")
@@ -180,12 +213,18 @@ def bounds_obstacle(design: Design) -> str:
     """Why boxes around a design have no bounds, as text; empty string if they have."""
     software = software_of(design.mapping)
     if software not in EFFECTS:
-        known = " and ".join(SOFTWARE[name].name for name in EFFECTS)
-        return f"bounds over boxes are proved for {known}, got {SOFTWARE[software].name}"
-    if design.mapping.stack is not None and die_libraries(design.chip, design.mapping.stack) is not None:
-        return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
+        known = ", ".join(SOFTWARE[name].name for name in EFFECTS)
+        return (
+            f"no bounds over boxes are known of {SOFTWARE[software].name}, whose sizes pad where they do not divide; of {known}"
+        )
     if software == WHOLE_CHIP and (reason := _tiles_obstacle(design)):
         return f"bounds over boxes of tiles are not proved with {reason}"
+    if layout_of(design).is_evaluated_alone(design):
+        return "attention on groups of cores is computed design by design, for which there are no bounds"
+    if design.chip.die_link is not None:
+        return "the dies of a mesh and their links are chosen by its area, so that times are not monotone; remove chip.die_link"
+    if design.mapping.stack is not None and die_libraries(design.chip, design.mapping.stack) is not None:
+        return "library kernels of mapping.stack take waves of tiles, whose time is not monotone in any number"
     facts = [fact for fact in FACTS if is_said(design.chip, fact)]
     if facts:
         return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
@@ -201,8 +240,6 @@ def _tiles_obstacle(design: Design) -> str:
         return "reads ahead (mapping.prefill.prefetch.policy), which take what local memory is left; set it to none"
     if any(plan.state_share is not None for plan in plans):
         return "resident states (mapping.decode.state_share); set it to null"
-    if chip.die_link is not None:
-        return "a mesh that is divided into dies by their area (chip.die_link)"
     if chip.die is not None and chip.die.broken_density is not None:
         return "detours around broken cores, which go by the area of a core (chip.die.broken_density)"
     return ""

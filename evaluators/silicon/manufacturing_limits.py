@@ -49,6 +49,33 @@ def silicon_limits(chip: Chip) -> list[Limit]:
     return [Limit(*bound, tuple(parts.get(bound[0], {}).items())) for bound in bounds]
 
 
+def lenient_limits(smallest: Chip, largest: Chip) -> list[Limit]:
+    """Manufacturing limits of all chips between two at once: what one violates, none of them keeps.
+
+    Power is that of the smallest chip, on the area of the largest; devices of memory are those of the smallest, on its edges.
+    Reticle and edges bind only a set number of dies: else there are as many dies as keep them.
+
+    Args:
+        smallest, largest: chips, of which the first has no more of anything than the second; leaves broadcast over designs.
+    """
+    own = smallest.die
+    if own is None or smallest.areas is not None:
+        return []
+    density = energy.peak_design_power(smallest) / area.total_area(largest)
+    limits = [
+        Limit("chip.clock", smallest.clock, supply.maximum_clock(smallest), "Hz"),
+        Limit("chip.die.max_power_density", density, own.max_power_density, "W/mm2"),
+    ]
+    if isinstance(own.dies, np.ndarray) or own.dies == 0:
+        return limits
+    if own.is_wafer is False:
+        limits.append(Limit("chip.die.reticle", area.die_area(smallest), own.reticle, "mm2"))
+    if memory_devices(smallest) is None or smallest.die_link is not None:
+        return limits
+    edges = area.EDGES * area.die_area(largest) ** 0.5 * own.dies * own.memory_edge_share
+    return [*limits, Limit("chip.die.memory_edge_share", area.memory_edge_length(smallest), edges, "mm")]
+
+
 def _bounds(chip: Chip) -> list[tuple[str, Any, Any, str]]:
     """Of each limit, its address, need, what there is, and the unit of both; a part that is sold keeps those of its facts."""
     if chip.die is None or chip.areas is not None:

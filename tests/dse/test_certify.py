@@ -67,6 +67,19 @@ QUESTIONS = {
         "+areas@chip.areas=preserve_table2", "chip.hbm.strided_overfetch=0.5", "chip.hbm.strided_row_overhead='2 ns'",
         "+objectives.die_mm2=min",
     ),
+    "limits of silicon": ("chip.die.dies=1", "chip.die.reticle='400 mm2'", "chip.die.max_power_density='0.45 W/mm2'"),
+    "pipelines of cores": (
+        "space=npu_prefetch", "chip=npu64", "model=qwen3_8b", "mapping=npu_prefetch", "workload.batch=[16]",
+        "+space.chip.tile.sram='tag(MB, log, interval(8,128))'",
+        "+space.chip.tile.vector.lanes='tag(op/cycle, log, interval(512,8192))'",
+        "+space.chip.hbm.channel_bandwidth='tag(GB/s, log, interval(30,480))'", "+objectives.energy_per_token=min",
+    ),
+    "regions of a wafer": (
+        "space=wafer_autotune", "chip=wse2", "model=llama3_8b", "workload.batch=[1]",
+        "+space.chip.core.sram='tag(KiB, log, interval(24, 1024))'", "+space.chip.core.mac='tag(cycle, log, interval(0.1, 2))'",
+        "+space.chip.core.vector_operation='tag(cycle, log, interval(0.1, 2))'", "+objectives.energy_per_token=min",
+        "+space.chip.core.launch='tag(cycle, interval(1, 200))'", "+space.chip.noc.word_bytes='tag(B, choice(2, 4, 8, 16))'",
+    ),
 }  # fmt: skip
 
 
@@ -77,7 +90,7 @@ def study_of(folder: Path, *words: str) -> Study:
 def random_boxes(study: Study, count: int, seed: int) -> tuple[BoxSpace, BoxEvaluator, Any]:
     """Boxes with random options and ranges, of any size."""
     space, _ = make_box_space(study)
-    rng, (low, high) = np.random.default_rng(seed), space.ends
+    rng, (low, _) = np.random.default_rng(seed), space.ends
     option = rng.integers(0, len(space.active), count).astype(np.int32)
     size = rng.choice([0.03, 0.3, 1.0], (count, 1))
     first = rng.random((count, space.numbers))
@@ -301,7 +314,8 @@ REFUSED = {
     "objectives.peak_power: has no lower bound over boxes; metrics that have one: ttft, tpot": ("+objectives.peak_power=min",),
     "objectives.die_mm2: has no bound where the number of dies is chosen": ("+objectives.die_mm2=min",),
     "certify bounds the space of one chip, got npu_dse, ascend910b": ("chips=[npu_dse,ascend910b]",),
-    "certify: bounds over boxes are proved for a model on dies, got a model on regions": ("chip=wse2", "space=wafer_sides"),
+    "certify: no bounds over boxes are known of a model on all tiles": ("chip=tile_gh200", "space=tile_model"),
+    "certify: no bounds over boxes are known of a model on many dies of tiles": ("chip=wafer64", "space=empty"),
     "space.mapping.both.prefetch_share: no bounds over an interval of it": (
         "+space.mapping.both.prefetch_share=interval(0.1, 1)",
     ),
@@ -335,7 +349,7 @@ def test_every_effect_has_a_basis_and_a_proof() -> None:
             assert effect.basis in (PROVED, SAMPLED)
             assert len(effect.proof.split()) > 8
             assert effect.time in (-1, 0, 1)
-            assert effect.silicon in (0, 1)
+            assert effect.silicon in (-1, 0, 1)
 
 
 def test_a_front_without_a_feasible_design_is_proved(tmp_path: Path) -> None:
