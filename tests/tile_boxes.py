@@ -116,7 +116,7 @@ def check_boxes(drawn: DrawnBoxes, rng: np.random.Generator, inside: int = 3) ->
         values = low[address] + share * (high[address] - low[address])
         values = np.clip(np.round(values / step) * step if step else values, low[address], high[address])
         columns[address] = np.concatenate([high[address], values.ravel()])
-    bounds = evaluate_box_bounds(stack(high), stack(low), question.workload, METRICS)
+    bounds = evaluate_box_bounds(stack(high), stack(low), stack(high), question.workload, METRICS)
     points = evaluate(stack(columns), question.workload, metrics=METRICS)
     feasible = points.limit.reshape(-1, count) < 0
     faults = ["a feasible design in a box that is dropped" for _ in range(int((feasible & (bounds.limit >= 0)).sum()))]

@@ -63,9 +63,10 @@ def pipelined_element_cycles(m: Any, k: Any, n: Any, rows: Any, cols: Any, depth
 def least_systolic_cycles(stays: tuple[Any, Any], streams: Any, ends: tuple[Any, Any, Any, Any], reload: str) -> Any:
     """Least cycles of a product on systolic arrays of several sizes, as a lower bound. [cycle]
 
-    It is the value of `systolic_cycles` where the sizes are one. With A = ceil(s0 / R) and B = ceil(s1 / C) at the largest array R x C, any array r x c has at least A B tiles, and rows of
-    all tiles in a column: ceil(s0 / r) r >= max(s0, A r_least); of their columns likewise. The sum of tiles x (streams + rows +
-    columns - 2) is bounded summand by summand, each of which is a product of such parts.
+    It is the value of `systolic_cycles` where the sizes are one. With A = ceil(s0 / R) and B = ceil(s1 / C) at the largest
+    array R x C, any array r x c has at least A B tiles, and rows of all tiles in a column: ceil(s0 / r) r >= max(s0, A r_least);
+    of their columns likewise. The sum of tiles x (streams + rows + columns - 2) is bounded summand by summand, each of which is
+    a product of such parts.
 
     Args:
         stays, streams, reload: as of `systolic_cycles`.
@@ -89,8 +90,9 @@ def least_systolic_cycles(stays: tuple[Any, Any], streams: Any, ends: tuple[Any,
 def least_element_cycles(m: Any, k: Any, n: Any, ends: tuple[Any, Any, Any, Any], depth: Any, fill: Any) -> Any:
     """Least cycles of a product on rows of pipelined elements of several sizes, as a lower bound. [cycle]
 
-    It is the value of `pipelined_element_cycles` where the sizes are one. ceil(n / w) w is at least n, and ceil(n / W) of the least w; w ceil(k / c) is at least (depth + 1) k, and that of the
-    least c with ceil(k / C). Both bounds of ceil(n / w) w ceil(k / c) hold, so their larger one does.
+    It is the value of `pipelined_element_cycles` where the sizes are one. ceil(n / w) w is at least n, and ceil(n / W) of the
+    least w; w ceil(k / c) is at least (depth + 1) k, and that of the least c with ceil(k / C). Both bounds of
+    ceil(n / w) w ceil(k / c) hold, so their larger one does.
 
     Args:
         m, k, n, depth, fill: as of `pipelined_element_cycles`.

@@ -206,9 +206,10 @@ KEPT_BOXES = 64
 def find_least_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Sizes, Any]:
     """Sizes with the least time of all candidates that fit boxes of chips, and that time [s].
 
-    Candidates are those that are tried first and all their neighbours. `find_fastest_sizes` leaves out what is hardly worth its memory, so that its choice is one of these, whatever the rates and
-    the local memory of a chip: over boxes, where leaves are those of the fastest corner and the largest memory, the time is a
-    lower bound if times of each candidate are. Candidates whose own lower bounds exceed the time of another one are left out.
+    Candidates are those that are tried first and all their neighbours. `find_fastest_sizes` leaves out what is hardly worth its
+    memory, so that its choice is one of these, whatever the rates and the local memory of a chip: over boxes, where leaves are
+    those of the fastest corner and the largest memory, the time is a lower bound if times of each candidate are. Candidates
+    whose own lower bounds exceed the time of another one are left out.
 
     Args:
         kernel: what is computed.

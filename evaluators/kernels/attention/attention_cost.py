@@ -177,7 +177,21 @@ def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
 
 
 def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork | None = None) -> Any:
-    """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]"""
+    """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]
+
+    Of keys and values that are stored apart it does not shrink where times of products, vector instructions, messages or bytes
+    grow, with one tiling and as many channels, so that bounds over boxes of tiles rest on it. Most parts are summands or of
+    maxima. What is subtracted comes back in the same sum:
+
+        blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
+        late + max(queued - late, 0) = max(late, queued);  spread + behind, of which `behind` has the part of `spread` subtracted
+        together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
+
+    Three do not, of which a box (`TileEngines.least`) has a lower bound: `again` is left out, since it shrinks where products
+    are longer; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less than
+    the rate of a block alone, and then waves x channel grows by more; and where roots of multicasts send for longer than an
+    item takes, `behind` is left out.
+    """
     work = work or item_work(task, *machine[:2])
     return _seconds(task, _spent(task, machine, work), work)
 
