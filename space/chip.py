@@ -413,8 +413,8 @@ def decode_only_chip(chip: Chip) -> Chip:
 def with_tile_range(chip: Chip, smallest: Tile) -> Chip:
     """Chip whose tiles stand for all from some small ones to its own, for lower bounds of times."""
     own: dict[str, Any] = {spec.name: getattr(chip.tile, spec.name) for spec in fields(chip.tile)}
-    least = {"least_sram": smallest.sram, "least_rows": smallest.matrix.rows, "least_cols": smallest.matrix.cols}
-    return replace(chip, tile=TileRange(**own, **least))
+    sides = smallest.matrix.rows, smallest.matrix.cols
+    return replace(chip, tile=TileRange(**own, least_sram=smallest.sram, least_rows=sides[0], least_cols=sides[1]))
 
 
 def with_cache_range(chip: Chip, smallest: Any) -> Chip:

@@ -85,6 +85,8 @@ def draw_boxes(rng: np.random.Generator, boxes: int, width: float) -> DrawnBoxes
         *(f"mapping.{phase}.attention.dataflow={flow}" for phase, flow in zip(("prefill", "decode"), flows, strict=True)),
     ]  # fmt: skip
     if rng.random() < 0.3:
+        overrides.append("++chip.tile.gemm_engine=either")
+    if rng.random() < 0.3:
         overrides.append(f"mapping.precision.weights={rng.choice(['int8', 'mxfp4'])}")
     if rng.random() < 0.3:
         overrides.append(f"mapping.precision.kv={rng.choice(['fp8', 'int8'])}")

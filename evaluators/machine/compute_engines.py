@@ -64,9 +64,9 @@ def least_systolic_cycles(stays: tuple[Any, Any], streams: Any, ends: tuple[Any,
     """Least cycles of a product on systolic arrays of several sizes, as a lower bound. [cycle]
 
     It is the value of `systolic_cycles` where the sizes are one. With A = ceil(s0 / R) and B = ceil(s1 / C) at the largest
-    array R x C, any array r x c has at least A B tiles, and rows of all tiles in a column: ceil(s0 / r) r >= max(s0, A r_least);
-    of their columns likewise. The sum of tiles x (streams + rows + columns - 2) is bounded summand by summand, each of which is
-    a product of such parts.
+    array R x C, any array r x c has at least A B tiles. Rows of all tiles in a column are ceil(s0 / r) r >= max(s0, A r_least),
+    columns likewise. The sum of tiles x (streams + rows + columns - 2) is bounded summand by summand, each of which is a
+    product of such parts.
 
     Args:
         stays, streams, reload: as of `systolic_cycles`.

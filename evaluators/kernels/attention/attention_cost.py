@@ -184,12 +184,13 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
     maxima. What is subtracted comes back in the same sum:
 
         blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
-        late + max(queued - late, 0) = max(late, queued);  spread + behind, of which `behind` has the part of `spread` subtracted
+        late + max(queued - late, 0) = max(late, queued)
+        spread + behind, of which `behind` has subtracted what `spread` has
         together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
 
     Three do not, of which a box (`TileEngines.least`) has a lower bound: `again` is left out, since it shrinks where products
-    are longer; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less than
-    the rate of a block alone, and then waves x channel grows by more; and where roots of multicasts send for longer than an
+    are longer; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less
+    than that of a block alone, so that waves x channel grows by more; and where roots of multicasts send for longer than an
     item takes, `behind` is left out.
     """
     work = work or item_work(task, *machine[:2])
