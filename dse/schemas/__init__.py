@@ -36,7 +36,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "explain": (5, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
     "robust": (1, "dse robust --json", study.ROBUST),
-    "whynot": (4, "dse whynot --json", study.WHYNOT),
+    "whynot": (5, "dse whynot --json", study.WHYNOT),
     "validate": (3, "dse validate --json FILE", measured.VALIDATE),
     "validation": (3, "dse validate --json [STUDY]", measured.VALIDATION),
     "claims": (2, "dse validate --claims --json [PAPER]", measured.CLAIMS),
