@@ -23,7 +23,7 @@ from dse.commands.cli_options import COMMANDS
 from dse.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
-ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/accuracy.md")
+ORDER = ("README.md", "docs/usage.md", "docs/studies.md", "docs/certified_fronts.md", "docs/accuracy.md")
 
 LESS = [
     (r"^run study=(quickstart|mine|wide)\b", "screen.limit=64 search.budget=12"),

@@ -128,13 +128,19 @@ def test_random_calls_take_at_once_what_they_take_one_by_one(seed: int) -> None:
     known = [_call(rng) for _ in range(6)]
     blocks = tuple(_block(rng, [known[place] for place in rng.integers(0, len(known), 5)], opener) for _ in range(4))
     budget = rng.uniform(0.0, 1.0) * design.chip.l2.size
-    for policy in ("none", "whole", "partial"):
-        prefetch = PrefetchSettings(policy, budget)
+    usual: dict[str, Any] = {}
+    for policy, awaited in product(("none", "whole", "partial"), (None, 1.0, rng.uniform(0.0, 1.0))):
+        prefetch = PrefetchSettings(policy, budget, awaited_budget=None if awaited is None else awaited * budget)
         table_seconds = call_table.table_seconds((blocks,), machine, reader, prefetch)
         assert table_seconds is not None
         np.testing.assert_array_equal(
             table_seconds, devices.blocks_seconds(tuple(block_timeline(blocks, machine, reader, prefetch=prefetch)))
         )
+        # fewer bytes that are waited for end each wait sooner, and as many change nothing
+        assert awaited is None or np.all(table_seconds <= usual[policy])
+        if awaited == 1.0:
+            np.testing.assert_array_equal(table_seconds, usual[policy])
+        usual.setdefault(policy, table_seconds)
 
 
 def _call(rng: np.random.Generator) -> KernelCall:
