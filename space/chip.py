@@ -3,7 +3,7 @@
 What the constants mean for time is in ``evaluators/machine``.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dse.space.array_math import Number, where
@@ -192,6 +192,28 @@ class Tile:
         default="matrix",
         former="products",
     )
+
+    @property
+    def is_range(self) -> bool:
+        """Whether these stand for all tiles of a box."""
+        return False
+
+
+@record_class
+class TileRange(Tile):
+    """Tiles of a box, of whose times an evaluation gives lower bounds; no chip has one.
+
+    The other fields are those of the fastest corner: the most of what makes calls shorter where more of it does.
+    """
+
+    least_sram: Number = quantity_field("B", "least local memory")
+    least_rows: Number = integer_field("fewest rows of the matrix engine")
+    least_cols: Number = integer_field("fewest columns of the matrix engine")
+
+    @property
+    def is_range(self) -> bool:
+        """Whether these stand for all tiles of a box."""
+        return True
 
 
 ROUTINGS = ("wormhole", "locked")
@@ -388,6 +410,13 @@ def decode_only_chip(chip: Chip) -> Chip:
         memory.leaf("channel_bandwidth"): choose_bandwidth(own.bandwidth, memory.channel_bandwidth),
     }
     return replace_leaves(chip, changes)
+
+
+def with_tile_range(chip: Chip, smallest: Tile) -> Chip:
+    """Chip whose tiles stand for all from some small ones to its own, for lower bounds of times."""
+    own: dict[str, Any] = {spec.name: getattr(chip.tile, spec.name) for spec in fields(chip.tile)}
+    sides = smallest.matrix.rows, smallest.matrix.cols
+    return replace(chip, tile=TileRange(**own, least_sram=smallest.sram, least_rows=sides[0], least_cols=sides[1]))
 
 
 def with_cache_range(chip: Chip, smallest: Any) -> Chip:

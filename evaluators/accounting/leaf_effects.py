@@ -14,7 +14,7 @@ from dse.evaluators.accounting.layout import layout_of
 from dse.evaluators.machine.library_die import die_libraries
 from dse.space.design import Design
 from dse.space.published import FACTS, is_said
-from dse.space.software import DEVICES, PIPELINES, REGIONS, SOFTWARE, software_of
+from dse.space.software import DEVICES, PIPELINES, REGIONS, SOFTWARE, WHOLE_CHIP, software_of
 
 PROVED, SAMPLED = "proved", "sampled"
 """How an effect is known: by an argument on the formulas, or by random designs alone."""
@@ -85,6 +85,57 @@ _POOL: dict[str, LeafEffect] = {
     "chip.network.latency": LeafEffect(1, 0, 0, PROVED, "A collective has a latency for each of its steps; no area has one."),
 }
 
+_TILING = "Which tilings are tried does not depend on it, and a box takes the fastest of all that fit its largest local memory"
+
+_TILES: dict[str, LeafEffect] = {
+    "chip.tile.sram": LeafEffect(
+        -1,
+        1,
+        1,
+        PROVED,
+        f"{_TILING}. Blocks of row kernels are those of the box's largest memory, or have the least instructions and bytes a "
+        f"row of all between (`analytical_rows._least_of_box`). {_AREA}.",
+    ),
+    "chip.tile.matrix.rows": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "Not monotone: a box takes the least padding of its arrays (`compute_engines.least_element_cycles`, "
+        f"`least_systolic_cycles`). Times of each tiling grow with its products'. {_TILING}. {_AREA}.",
+    ),
+    "chip.tile.matrix.cols": LeafEffect(-1, 1, 0, PROVED, f"As of the array's rows. {_AREA}."),
+    "chip.tile.vector.lanes": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        f"An instruction takes the longest of three quotients, of which this is a divisor. {_TILING}. {_AREA}.",
+    ),
+    "chip.tile.vector.special": LeafEffect(-1, 1, 0, PROVED, f"As of lanes. {_AREA}."),
+    "chip.tile.sram_bandwidth": LeafEffect(
+        -1, 1, 0, PROVED, f"A divisor of the bytes of an instruction or a product, beside their operations. {_TILING}. {_AREA}."
+    ),
+    "chip.noc.word_bytes": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "Messages have no more words, each of the same time, and a channel's link no more time for a byte. What is subtracted "
+        f"from times of messages and channels is less than what these lose. {_TILING}. {_AREA}.",
+    ),
+    "chip.hbm.channel_bandwidth": LeafEffect(
+        -1,
+        1,
+        0,
+        PROVED,
+        "A piece of 1 MiB lies over pseudo-channels in proportion to the bandwidth, and takes no longer where fewer of its "
+        "requests are on each. Times of each tiling grow with those of a byte, alone and beside others. "
+        f"{_TILING}. {_AREA}.",
+    ),
+    "chip.hbm.capacity": _POOL["chip.hbm.capacity"],
+}
+
 _PIPELINE: dict[str, LeafEffect] = {
     "chip.tile.sram": LeafEffect(
         -1, 1, 1, SAMPLED, "More local memory holds more weights and more of the KV cache, and has room for longer chunks."
@@ -112,7 +163,12 @@ _REGION: dict[str, LeafEffect] = {
     "chip.noc.word_bytes": LeafEffect(-1, 1, 0, SAMPLED, "Messages take fewer words on wider links; routers grow with them."),
 }
 
-EFFECTS: dict[str, Mapping[str, LeafEffect]] = {DEVICES: _POOL, PIPELINES: _PIPELINE, REGIONS: _REGION}
+EFFECTS: dict[str, Mapping[str, LeafEffect]] = {
+    DEVICES: _POOL,
+    PIPELINES: _PIPELINE,
+    REGIONS: _REGION,
+    WHOLE_CHIP: _TILES,
+}
 """Numbers with an effect, by layout and address; a layout that is absent has no bounds over boxes."""
 
 TIMES = ("ttft", "tpot", "latency")
@@ -137,6 +193,11 @@ OF_ONE_DIE = (
 """Metrics that a chip with a chosen number of dies has no bound of: a little more area may take one die more, each smaller."""
 
 
+OF_ENERGY = ("energy", "energy_per_token", "price_per_mtoken", "electricity_per_mtoken")
+"""Metrics that tiles have no bound of: the tiling of least energy is not that of least time, and a larger array has less SRAM
+energy for an operation."""
+
+
 def leaf_effects(design: Design) -> Mapping[str, LeafEffect]:
     """Effects of the numbers of a design's chip, by address, without those that are uncertain."""
     effects = dict(EFFECTS.get(software_of(design.mapping), {}))
@@ -156,6 +217,8 @@ def bounds_obstacle(design: Design) -> str:
         return (
             f"no bounds over boxes are known of {SOFTWARE[software].name}, whose sizes pad where they do not divide; of {known}"
         )
+    if software == WHOLE_CHIP and (reason := _tiles_obstacle(design)):
+        return f"bounds over boxes of tiles are not proved with {reason}"
     if layout_of(design).is_evaluated_alone(design):
         return "attention on groups of cores is computed design by design, for which there are no bounds"
     if design.chip.die_link is not None:
@@ -167,6 +230,20 @@ def bounds_obstacle(design: Design) -> str:
     facts = [fact for fact in FACTS if is_said(design.chip, fact)]
     if facts:
         return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
+    return ""
+
+
+def _tiles_obstacle(design: Design) -> str:
+    """What of a design boxes of tiles have no bounds with; empty string without any."""
+    chip, plans = design.chip, (design.mapping.prefill, design.mapping.decode)
+    if chip.l2 is not None:
+        return "a cache in front of main memory (chip.l2), of which operators share what is kept"
+    if any(plan.prefetch is not None and plan.prefetch.policy != "none" for plan in plans):
+        return "reads ahead (mapping.prefill.prefetch.policy), which take what local memory is left; set it to none"
+    if any(plan.state_share is not None for plan in plans):
+        return "resident states (mapping.decode.state_share); set it to null"
+    if chip.die is not None and chip.die.broken_density is not None:
+        return "detours around broken cores, which go by the area of a core (chip.die.broken_density)"
     return ""
 
 
@@ -182,6 +259,8 @@ def unbounded_reason(metric: str, better: str, design: Design) -> str:
         side, known = ("lower", LEAST) if better == "min" else ("upper", MOST)
         others = ", ".join(name for name in bounded_metrics(design) if name in known)
         return f"has no {side} bound over boxes; metrics that have one: {others}"
+    if metric in OF_ENERGY and software_of(design.mapping) == WHOLE_CHIP:
+        return "has no bound on tiles, whose tiling of least energy is not that of least time; use capital_per_mtoken or areas"
     if metric not in bounded_metrics(design):
         return (
             "has no bound where the number of dies is chosen (chip.die.dies=0); set chip.die.dies, or use "
@@ -194,4 +273,5 @@ def bounded_metrics(design: Design) -> tuple[str, ...]:
     """Metrics of which boxes around a design have a lower or an upper bound."""
     chip = design.chip
     chosen = chip.areas is None and (chip.die is None or chip.die.dies == 0)
-    return tuple(name for name in (*LEAST, *MOST) if not (chosen and name in OF_ONE_DIE))
+    without = (*(OF_ONE_DIE if chosen else ()), *(OF_ENERGY if software_of(design.mapping) == WHOLE_CHIP else ()))
+    return tuple(name for name in (*LEAST, *MOST) if name not in without)

@@ -1,6 +1,7 @@
 """Models on all tiles of a mesh at once: forward passes, limits and energy."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,13 @@ from dse.evaluators.layouts.whole_chip import has_read_ahead, passes_by_phase, r
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import maximum
-from dse.space.chip import Chip
+from dse.space.chip import Chip, with_tile_range
 from dse.space.design import Design
-from dse.space.layers import per_reach
+from dse.space.errors import DesignError
+from dse.space.layers import layers, per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import WholeChipPlan
+from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
@@ -94,6 +97,21 @@ class WholeChipLayout(Layout):
             )
         return tuple(phases)
 
+    def least_phases(self, fastest: Design, smallest: Design, job: BatchArrays) -> tuple[PhaseCost, ...]:
+        """Costs of phases of which no design of a box takes less; their activity is of no design.
+
+        Each call takes at least its time on the tiles of the box (`TileRange`): products and attention by the fastest of all
+        tilings that are tried and fit the largest local memory, at rates of the fastest corner, with the least padding on
+        arrays of the box; row kernels by `analytical_rows`. Operators follow one another, so that bounds of calls add up. Of
+        each tiling, `summa_diagonal.program_seconds` and `attention_cost.attention_seconds` say why its time does not grow
+        where products, messages and bytes take less.
+
+        Raises:
+            DesignError: a model with operators that have no bounds.
+        """
+        refuse_unbounded(only_case(job).model)
+        return self.phases(replace(fastest, chip=with_tile_range(fastest.chip, smallest.chip.tile)), job, "analytical")
+
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of tile groups, which divide the mesh."""
         return group_limits(design.chip, design.mapping)
@@ -119,6 +137,25 @@ class WholeChipLayout(Layout):
     def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
         """Remedy text for the most violated limit."""
         return tiles.remedy_text(worst, design)
+
+
+UNBOUNDED_MIXING = ("latent", "indexer", "recurrence", "compressed")
+"""Parts of a model whose operators have no bounds over boxes of tiles."""
+
+
+def refuse_unbounded(model: Model) -> None:
+    """Refuse models with operators of which boxes of tiles have no bounds.
+
+    Raises:
+        DesignError: naming the part of the model.
+    """
+    for layer in layers(model).mixings:
+        parts = [name for name in UNBOUNDED_MIXING if getattr(layer.of, name) is not None]
+        if parts:
+            raise DesignError(
+                f"model.{parts[0]}: bounds over boxes of tiles are proved for attention with a key and a value for each token; "
+                "use another model, or another search"
+            )
 
 
 def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeChipPlan) -> list[tuple[str, Any]]:

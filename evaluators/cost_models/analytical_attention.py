@@ -26,7 +26,7 @@ from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric, with_vector_re
 from dse.evaluators.machine.random_access import random_piece_slowdown
 from dse.evaluators.program.kernel_ir import DTYPES, Buffer
 from dse.evaluators.tuning.design_groups import group_equal_rows
-from dse.evaluators.tuning.fastest_candidate import CandidateBounds, find_fastest_sizes
+from dse.evaluators.tuning.fastest_candidate import CandidateBounds, find_fastest_sizes, find_least_sizes
 from dse.space.array_math import Array, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.main_memory import main_memory
@@ -242,7 +242,8 @@ def search_tiling(
     kv: KvStorage = SAME_AS_ACTIVATIONS,
 ) -> tuple[AttentionTiling, Any]:
     """Fastest tiling of one case that fits local memory, and its time. [s]"""
-    sizes, seconds = find_fastest_sizes(TilingChoice(dataflow, shape, itemsize, kv), chip, tiling)
+    search = find_least_sizes if chip.tile.is_range else find_fastest_sizes
+    sizes, seconds = search(TilingChoice(dataflow, shape, itemsize, kv), chip, tiling)
     return AttentionTiling(*sizes), seconds
 
 

@@ -15,7 +15,16 @@ from dse.evaluators.machine.compute_engines import tile_engines
 from dse.evaluators.machine.memory_channels import ColumnMemory, column_memory
 from dse.evaluators.machine.mesh_fabric import tile_fabric
 from dse.evaluators.program.kernel_ir import DTYPES, FUNCTIONS
-from dse.space.array_math import Array, argmin_lexicographic, cap_if_exceeded, ceil_div, collapse_if_equal, maximum, where
+from dse.space.array_math import (
+    Array,
+    argmin_lexicographic,
+    cap_if_exceeded,
+    ceil_div,
+    collapse_if_equal,
+    maximum,
+    minimum,
+    where,
+)
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves
 from dse.space.memoize import MAX_ENTRIES, memoize, memoize_by_identity
@@ -66,6 +75,8 @@ def propose_row_job(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsi
         itemsize: bytes of a value.
     """
     arguments = (recipe, rows, width, chip, itemsize)
+    if chip.tile.is_range:
+        return _least_of_box(*arguments)
     try:
         hash(arguments)
     except TypeError:  # arrays over designs or cases: turns that are tried are one more axis
@@ -118,6 +129,46 @@ def _least(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float
         best = candidate
     assert best is not None
     return RowJob(recipe, collapse_if_equal(best[2]), RowBlock(*map(collapse_if_equal, best[3:])), chip, itemsize, best[1])
+
+
+def _least_of_box(recipe: RowKernel, rows: Any, width: Any, chip: Chip, itemsize: float) -> RowJob:
+    """Row job whose time is a lower bound over all tiles of a box.
+
+    Each design takes, for some slices and waves, blocks of r rows: as many as these waves need, or as fit in its local memory.
+    All such r are from those of the smallest memory, r0, to those of the largest, r1, and any of these may be the fastest: the
+    bound is the least over slices and waves. Where r0 = r1 it is the block's own time. Else a block's instructions and bytes
+    are a constant and a multiple of its rows, so that a row takes least of either in blocks of r1. All instructions of the
+    busiest tile and all bytes of the busiest channel are then at least
+
+        rows / tiles x instructions(r1) / r1,   rows / channels x bytes(r1) / r1
+
+    and before both is the latency of the first load, behind them the way of the last store.
+    """
+    (rows, width), bounds = row_pieces(recipe, rows, width), list[tuple[Any, ...]]()
+    fabric, memory = tile_fabric(chip), column_memory(chip)
+    tiles, channels = chip.mesh.rows * chip.mesh.cols, minimum(memory.count, chip.mesh.cols)
+    for slices, waves in product(recipe.slices, (1,) if recipe.whole else WAVES):
+        sliced_rows, part = _sliced(rows, width, slices)
+        kept, more = _needs(recipe, part, itemsize)
+        block_rows = least_rows = ceil_div(sliced_rows, tiles * waves)
+        if not recipe.whole:
+            block_rows, least_rows = (
+                minimum(block_rows, maximum((sram - kept) // (more - kept), 1))
+                for sram in (chip.tile.sram, chip.tile.least_sram)
+            )
+        over = maximum((kept + (more - kept) * block_rows) / chip.tile.sram - 1, 0.0)
+        job = RowJob(recipe, sliced_rows, RowBlock(block_rows, part), chip, itemsize)
+        seconds, work = _seconds(job, memory), streamed.block_work(*_asked(job, memory))
+        vector = sliced_rows / tiles * work.vector / block_rows
+        moved = sliced_rows / channels * (work.loaded + work.stored) / block_rows * memory.crowded
+        ends = 3 * fabric.ramp + memory.latency + 2 * fabric.post
+        bound = where(least_rows == block_rows, seconds, ends + maximum(vector, moved))
+        bounds.append((over, bound, sliced_rows, block_rows, part))
+    every = [np.stack(values) for values in zip(*(np.broadcast_arrays(*bound) for bound in bounds), strict=True)]
+    best = argmin_lexicographic(every[:2])
+    over, seconds, sliced_rows, block_rows, part = (np.take_along_axis(value, best, axis=0)[0] for value in every)
+    block = RowBlock(collapse_if_equal(block_rows), collapse_if_equal(part))
+    return RowJob(recipe, collapse_if_equal(sliced_rows), block, chip, itemsize, seconds)
 
 
 def _sliced(rows: Any, width: Any, slices: int) -> tuple[Any, Any]:

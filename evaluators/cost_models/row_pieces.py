@@ -106,10 +106,12 @@ def choose_row_pieces(whole: Job | CachedJob, rows: int, given_pieces: Pieces) -
         rows: how many.
         given_pieces: pieces of it.
     """
-    side = uncached_job(whole).chip.mesh.rows
+    chip = uncached_job(whole).chip
+    side = chip.mesh.rows
     cuts = {side: first_pieces(rows, side, given_pieces.many) for side in np.unique(side).astype(int).tolist()}
     best: tuple[Any, Any, Any] | None = None
-    least = job_seconds(whole) * WORTH if any(cuts.values()) else 0.0
+    worth = 1.0 if chip.tile.is_range else WORTH  # a bound is that of the fastest one
+    least = job_seconds(whole) * worth if any(cuts.values()) else 0.0
     for first in sorted({first for cut in cuts.values() for first in cut}):
         tried = given_pieces.left & np.isin(side, [cut_side for cut_side, cut in cuts.items() if first in cut])
         if not np.any(tried & (given_pieces.least(0, first) + given_pieces.least(first, rows) < least)):

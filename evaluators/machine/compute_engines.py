@@ -8,7 +8,7 @@ Every form takes numbers or arrays over designs.
 from typing import Any, NamedTuple
 
 from dse.space.array_math import ceil_div, maximum, minimum, select_by_option
-from dse.space.chip import DATAFLOWS, Chip, MatrixEngine, VectorEngine
+from dse.space.chip import DATAFLOWS, Chip, MatrixEngine, TileRange, VectorEngine
 from dse.space.memoize import memoize_by_identity
 
 ACCUMULATOR_BYTES = 4
@@ -60,6 +60,56 @@ def pipelined_element_cycles(m: Any, k: Any, n: Any, rows: Any, cols: Any, depth
     return ceil_div(m, rows) * ceil_div(n, wide) * (wide * ceil_div(k, cols) + fill)
 
 
+def least_systolic_cycles(stays: tuple[Any, Any], streams: Any, ends: tuple[Any, Any, Any, Any], reload: str) -> Any:
+    """Least cycles of a product on systolic arrays of several sizes, as a lower bound. [cycle]
+
+    It is the value of `systolic_cycles` where the sizes are one. With A = ceil(s0 / R) and B = ceil(s1 / C) at the largest
+    array R x C, any array r x c has at least A B tiles. Rows of all tiles in a column are ceil(s0 / r) r >= max(s0, A r_least),
+    columns likewise. The sum of tiles x (streams + rows + columns - 2) is bounded summand by summand, each of which is a
+    product of such parts.
+
+    Args:
+        stays, streams, reload: as of `systolic_cycles`.
+        ends: most and least rows, most and least columns of the array.
+
+    >>> least_systolic_cycles((64, 64), 100, (32, 32, 32, 32), "tile"), systolic_cycles((64, 64), 100, 32, 32, "tile")
+    (775, 775)
+    >>> least_systolic_cycles((64, 64), 100, (64, 32, 64, 32), "tile"), systolic_cycles((64, 64), 100, 64, 64, "tile")
+    (287, 289)
+    """
+    rows, least_rows, cols, least_cols = ends
+    high, wide = ceil_div(stays[0], rows), ceil_div(stays[1], cols)
+    all_rows = wide * maximum(high * (least_rows - 1), stays[0] - ceil_div(stays[0], least_rows))  # of ceil(s0 / r) (r - 1)
+    all_cols = high * maximum(wide * (least_cols - 1), stays[1] - ceil_div(stays[1], least_cols))
+    cycles = high * wide * streams + all_rows + all_cols
+    if reload == "tile":
+        return cycles + wide * maximum(high * least_rows, stays[0]) - 1
+    return cycles + least_rows - 1
+
+
+def least_element_cycles(m: Any, k: Any, n: Any, ends: tuple[Any, Any, Any, Any], depth: Any, fill: Any) -> Any:
+    """Least cycles of a product on rows of pipelined elements of several sizes, as a lower bound. [cycle]
+
+    It is the value of `pipelined_element_cycles` where the sizes are one. ceil(n / w) w is at least n, and ceil(n / W) of the
+    least w; w ceil(k / c) is at least (depth + 1) k, and that of the least c with ceil(k / C). Both bounds of
+    ceil(n / w) w ceil(k / c) hold, so their larger one does.
+
+    Args:
+        m, k, n, depth, fill: as of `pipelined_element_cycles`.
+        ends: most and least rows, most and least columns of the array.
+
+    >>> least_element_cycles(128, 128, 128, (32, 32, 16, 16), 3, 10), pipelined_element_cycles(128, 128, 128, 32, 16, 3, 10)
+    (4176, 4176)
+    >>> least_element_cycles(128, 128, 128, (32, 32, 24, 16), 3, 10), pipelined_element_cycles(128, 128, 128, 32, 24, 3, 10)
+    (4176, 4688)
+    """
+    rows, _, cols, least_cols = ends
+    wide, least_wide = cols * (depth + 1), least_cols * (depth + 1)
+    across, deep = ceil_div(n, wide), ceil_div(k, cols)
+    padded = maximum(maximum(n, across * least_wide) * deep, across * (depth + 1) * maximum(k, deep * least_cols))
+    return ceil_div(m, rows) * (padded + across * fill)
+
+
 class TileEngines(NamedTuple):
     """Engines of a tile, which share its local memory and run in parallel.
 
@@ -68,6 +118,7 @@ class TileEngines(NamedTuple):
         matrix, vector: as the chip has them.
         sram_bandwidth: between memory and engines. [B/cycle]
         products: an option of `PRODUCTS`.
+        least: fewest rows and columns of the arrays of a box, of which times are lower bounds; None for one array.
     """
 
     clock: Any
@@ -75,6 +126,7 @@ class TileEngines(NamedTuple):
     vector: VectorEngine
     sram_bandwidth: Any
     products: str = "matrix"
+    least: tuple[Any, Any] | None = None
 
     def product(self, m: Any, k: Any, n: Any, nbytes: float) -> Any:
         """Time of C[m, n] += A[m, k] B[k, n], without its start. [s]
@@ -104,9 +156,14 @@ class TileEngines(NamedTuple):
     def _busy(self, stays: str, m: Any, k: Any, n: Any) -> Any:
         """Cycles of a product, where operands come as fast as they are taken."""
         matrix = self.matrix
+        sides, streams = {"ce": ((m, n), k), "weight": ((k, n), m), "output": ((m, n), k), "input": ((k, m), n)}[stays]
+        if self.least is not None:
+            ends = matrix.rows, self.least[0], matrix.cols, self.least[1]
+            if stays == "ce":
+                return least_element_cycles(m, k, n, ends, matrix.depth, matrix.fill)
+            return least_systolic_cycles(sides, streams, ends, matrix.reload)
         if stays == "ce":
             return pipelined_element_cycles(m, k, n, matrix.rows, matrix.cols, matrix.depth, matrix.fill)
-        sides, streams = {"weight": ((k, n), m), "output": ((m, n), k), "input": ((k, m), n)}[stays]
         return systolic_cycles(sides, streams, matrix.rows, matrix.cols, matrix.reload)
 
     def _streamed(self, stays: str, m: Any, k: Any, n: Any, nbytes: float) -> Any:
@@ -151,5 +208,10 @@ def tile_engines(chip: Chip) -> TileEngines:
     """Engines of the tiles of a chip."""
     tile = chip.tile
     return TileEngines(
-        chip.clock, tile.matrix, tile.vector, tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows, tile.gemm_engine
+        chip.clock,
+        tile.matrix,
+        tile.vector,
+        tile.sram_bandwidth + tile.sram_per_row * tile.matrix.rows,
+        tile.gemm_engine,
+        (tile.least_rows, tile.least_cols) if isinstance(tile, TileRange) else None,
     )

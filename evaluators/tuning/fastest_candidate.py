@@ -196,6 +196,101 @@ def find_fastest_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Si
     return tuple(map(collapse_if_equal, sizes)), seconds if designs.many else None
 
 
+BOXES_PER_BATCH = 2**19
+"""Pairs of a box and a candidate that are bounded together at most."""
+
+KEPT_BOXES = 64
+"""Kernels on a mesh whose candidates are kept for boxes at most."""
+
+
+def find_least_sizes(kernel: TunableKernel, chip: Chip, plan: Any) -> tuple[Sizes, Any]:
+    """Sizes with the least time of all candidates that fit boxes of chips, and that time [s].
+
+    Candidates are those that are tried first and all their neighbours. `find_fastest_sizes` leaves out what is hardly worth its
+    memory, so that its choice is one of these, whatever the rates and the local memory of a chip: over boxes, where leaves are
+    those of the fastest corner and the largest memory, the time is a lower bound if times of each candidate are. Candidates
+    whose own lower bounds exceed the time of another one are left out.
+
+    Args:
+        kernel: what is computed.
+        chip: leaves are numbers or of shape (boxes,).
+        plan: given settings, likewise; 0 for open ones.
+    """
+    boxes = group_designs(chip, plan, memory_steps(chip, _ANY_VALUE, _ANY_VALUE))
+    wide = {address: value for address, value, _ in iterate_leaves(chip) if isinstance(value, np.ndarray)}
+    chosen: list[Array] = []
+    for group in boxes.rows_by_mesh(np.arange(boxes.kinds)):
+        sides, own = boxes.side(group), boxes.plan_of_rows(group)
+        on_mesh = replace_leaves(boxes.chip, sides)
+        candidates = _all_candidates(kernel, on_mesh, own)
+        rows = np.flatnonzero(np.isin(boxes.which, group))
+        step = max(BOXES_PER_BATCH // len(candidates.held), 1)
+        for first in range(0, len(rows), step):
+            these = rows[first : first + step]
+            leaves = {address: value[these] for address, value in wide.items() if address not in MESH_SIDES}
+            chips = replace_leaves(boxes.chip, sides | leaves)
+            sizes = _least_of_boxes(kernel, chips, leaves, candidates, len(these))
+            if not chosen:
+                chosen = [np.empty(len(boxes.which)) for _ in sizes]
+            for column, size in zip(chosen, sizes, strict=True):
+                column[these] = size
+    return tuple(map(collapse_if_equal, chosen[:-1])), chosen[-1] if boxes.many else None
+
+
+_ANY_VALUE = (0.0,)
+"""Steps of memories of boxes of one group, which may differ in any way."""
+
+
+_all: dict[Hashable, TilingCandidates] = {}
+"""All candidates and their neighbours, by kernel, mesh and given settings."""
+
+
+def _all_candidates(kernel: TunableKernel, chip: Chip, plan: Any) -> TilingCandidates:
+    """All candidates on the mesh of a chip and all neighbours of each, once each, with what their bounds take."""
+    key = kernel, chip.mesh.rows, chip.mesh.cols, plan
+    if key not in _all:
+        tried = kernel.options(chip, plan)
+        every = [np.concatenate([size, by.ravel()]) for size, by in zip(tried, kernel.neighbours(plan, tried), strict=True)]
+        first, _ = group_equal_rows(every)
+        sizes = tuple(size[first] for size in every)
+        counted = kernel.size_counts(chip, sizes)
+        for old in list(islice(_all, max(len(_all) + 1 - KEPT_BOXES, 0))):
+            del _all[old]
+        _all[key] = TilingCandidates(
+            sizes, counted, np.asarray(kernel.local_memory(sizes)), kernel.bound_inputs(sizes, counted)
+        )
+    return _all[key]
+
+
+def _least_of_boxes(
+    kernel: TunableKernel, chip: Chip, leaves: dict[str, Array], tilings: TilingCandidates, count: int
+) -> Array:
+    """Sizes and least time of some boxes on one mesh, shape (sizes + 1, boxes)."""
+    room = np.broadcast_to(np.asarray(chip.tile.sram, float), count)
+    rates = replace_leaves(chip, {rate_leaf(chip): np.broadcast_to(main_memory(chip).channel_bandwidth, (1, count))})
+    every = np.arange(len(tilings.held))
+    bounds = kernel.bounds(chip, tilings.bounded, kernel.memory(rates))
+    busy, byte = np.broadcast_to(bounds.busy, (len(bounds.busy), count)), np.broadcast_to(bounds.byte, (1, count))
+    least = np.maximum(bounds.turns * busy[bounds.slices].T, bounds.nbytes * byte.T)  # by box and candidate
+    fits = tilings.held <= room[:, None]
+    fits[~fits.any(axis=1)] = tilings.held == tilings.held.min()  # which a limit reports
+    least[~fits] = np.inf
+
+    def time_pairs(box: Array, candidate: Array) -> Array:
+        chips = replace_leaves(chip, {address: value[box] for address, value in leaves.items()})
+        sizes = _picked(tilings.sizes, candidate)
+        work = kernel.work(chips, sizes, _picked(tilings.counted, candidate))
+        return np.broadcast_to(kernel.seconds(chips, sizes, work, kernel.memory(chips)), candidate.shape)
+
+    boxes, first = np.arange(count), least.argmin(axis=1)
+    enough = time_pairs(boxes, first)
+    box, candidate = np.nonzero((least < enough[:, None]) | (every == first[:, None]))
+    seconds = time_pairs(box, candidate)
+    order = np.lexsort((candidate, seconds, box))
+    best = order[np.searchsorted(box[order], boxes)]
+    return np.stack([*(np.broadcast_to(size, every.shape)[candidate[best]] for size in tilings.sizes), seconds[best]])
+
+
 def rate_leaf(chip: Chip) -> str:
     """Leaf of a chip with the bandwidth of a channel of main memory."""
     return main_memory(chip).leaf("channel_bandwidth")

@@ -23,6 +23,14 @@ STEPS = (
 )
 ARRAYS = ("+space.chip.tile.matrix.rows='choice(32, 64, 128)'", "+space.chip.tile.matrix.cols='choice(32, 64, 128)'")
 
+TILES = (
+    "flat_models", "~constraints.peak_flops", "report.lines=[]", "report.bars=[]", "space.chip.mesh.rows='choice(16, 32)'",
+    "space.chip.mesh.cols='choice(16, 32)'", "space.chip.tile.sram='tag(KiB, range(128, 1537, 32))'",
+    "space.chip.tile.matrix.rows=range(16, 129, 4)", "space.chip.tile.matrix.cols=range(8, 65, 4)",
+    "+space.chip.hbm.channel_bandwidth='tag(GB/s, range(30, 121, 5))'",
+    "+space.mapping.both.attention.dataflow='choice(flat_async, flat_hw)'",
+)  # fmt: skip
+
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "quickstart": ("quickstart",),
     "continuous": ("quickstart", *ANY_CORES),
@@ -54,6 +62,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "~objectives.tokens_per_s_per_user", "+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min",
         "+space.chip.core.mac='tag(cycle, log, interval(0.1, 2))'", "report.lines=[]",
     ),
+    "tiles": TILES,
+    "tile_areas": (*TILES, "~objectives.throughput_per_system_mm2", "+objectives.system_mm2=min"),
 }  # fmt: skip
 """A study and overrides by name."""
 

@@ -177,7 +177,22 @@ def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
 
 
 def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork | None = None) -> Any:
-    """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]"""
+    """Time of attention on groups of tiles; with a known `work` only memory is evaluated. [s]
+
+    Of keys and values that are stored apart it does not shrink where times of products, vector instructions, messages or bytes
+    grow, with one tiling and as many channels, so that bounds over boxes of tiles rest on it. Most parts are summands or of
+    maxima. What is subtracted comes back in the same sum:
+
+        blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
+        late + max(queued - late, 0) = max(late, queued)
+        spread + behind, of which `behind` has subtracted what `spread` has
+        together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
+
+    Three do not, of which a box (`TileEngines.least`) has a lower bound: `again` is left out, since it shrinks where products
+    are longer; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less
+    than that of a block alone, so that waves x channel grows by more; and where roots of multicasts send for longer than an
+    item takes, `behind` is left out.
+    """
     work = work or item_work(task, *machine[:2])
     return _seconds(task, _spent(task, machine, work), work)
 
@@ -268,7 +283,7 @@ def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTim
     pair = _pair(task, machine, work, channel) if np.any(task.paired_blocks == 2) else None
     return ItemTimes(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
-        work.behind, work.sent, queued, pair,
+        work.behind, work.sent, queued, pair, machine.engines.least is not None,
     )  # fmt: skip
 
 
@@ -295,7 +310,10 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
     left = (beside + spent.matrix) / (2 * blocks)
     if task.of.strands == 1:
         channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
-        items = waves_ * maximum(spent.seconds, spent.sent) + spent.late + spent.ends + spent.behind
+        items = waves_ * maximum(spent.seconds, spent.sent) + spent.behind
+        if spent.of_box:  # longer messages may leave the last tile less behind, but not by more than each item grows
+            items = maximum(waves_ * spent.seconds + spent.behind, waves_ * spent.sent)
+        items = items + spent.late + spent.ends
         whole = served.overlapped_seconds(items, channels + spent.away)
         return where(task.partial, split_kv_seconds(spent, waves_), whole) + spent.apart if task.of.split else whole
     channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
@@ -432,11 +450,20 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
         load_values=load(v_bytes),
         channel=channel,
         stored=load_seconds + 2 * rows * o_bytes * machine.memory.byte,
-        queued=(load(2 * rows * o_bytes) - load(0.0 * o_bytes) - 2 * rows * o_bytes * machine.memory.byte),
+        queued=_pair_queued(machine, load(2 * rows * o_bytes) - load(0.0 * o_bytes), 2 * rows * o_bytes, rows),
         way=load_seconds + load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
     )
+
+
+def _pair_queued(machine: TileMachine, waited: Any, nbytes: Any, rows: Any) -> Any:
+    """Time that a channel stores outputs of other groups, of what all outputs wait. [s]
+
+    Of a box, endless where the channel's own time is not of blocks that wait: all of it, and that is what is subtracted from.
+    """
+    queued = waited - nbytes * machine.memory.byte
+    return where((rows < 1) & (queued > 0), np.inf, queued) if machine.engines.least is not None else queued
 
 
 def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple[Callable[[Any], Any], Any]:
@@ -507,10 +534,14 @@ def _memory(
     if shape.latent:  # keys, values too, are asked for when queries are there: others' queries come while that is on its way
         beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, time_load(0.0)), 0.0)
     first = before + beside
-    again = 0.0 if shape.latent or task.of.strands > 1 else maximum(first + others * stored - product, 0.0)
+    # of a box not counted: it is less where products are longer
+    hidden = shape.latent or task.of.strands > 1 or machine.engines.least is not None
+    again = 0.0 if hidden else maximum(first + others * stored - product, 0.0)
     late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
     away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
     ends = away + maximum(queued - late, 0.0)
+    if machine.engines.least is not None:  # of a box as on the channel itself: both are less together where memory is faster
+        queued = maximum(columns - 1, 0.0) * rows * o_bytes * where(columns * rows > 1, memory.crowded, memory.byte)
     return opening + stored + waited, opening, time_channel(columns), ends, turns_, late, away, queued
 
 

@@ -38,6 +38,7 @@ class ItemTimes(NamedTuple):
         sent: that roots of multicasts send keys and values.
         queued: that a channel stores outputs of other groups than the last one.
         pair: of two blocks of queries that share keys and values.
+        of_box: whether these are the least of all tiles of a box.
     """
 
     hbm: Any
@@ -56,6 +57,7 @@ class ItemTimes(NamedTuple):
     sent: Any = 0.0
     queued: Any = 0.0
     pair: PairedBlockTimes | None = None
+    of_box: bool = False
 
     @property
     def seconds(self) -> Any:

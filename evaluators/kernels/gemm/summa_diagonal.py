@@ -305,7 +305,13 @@ def program_work(
 
 
 def program_seconds(work: SummaWork, byte: Any) -> Any:
-    """Time of a SUMMA program, from its work and the channel time per byte under contention [s/B]. [s]"""
+    """Time of a SUMMA program, from its work and the channel time per byte under contention [s/B]. [s]
+
+    It does not shrink where times or bytes of the work grow, or the time of a byte, with as many waves and chunks: each is a
+    summand or one of a maximum, but for two differences. ``rest`` falls with ``loaded`` by its share of the other groups, and
+    ``tiles`` has ``loaded`` as a summand. ``last - hidden`` is max(last - X, 0), where X grows with ``stored`` by at most
+    min(waves, 2), and with ``loaded`` by at most 1: no more than the summand before it. Bounds over boxes of tiles rest on it.
+    """
     loaded, stored, each = work.loaded * byte, work.stored * byte, work.chunks / work.waves
     busy = maximum(work.product, work.words)
     pace = maximum(maximum(busy, loaded), work.ways + work.own * byte)

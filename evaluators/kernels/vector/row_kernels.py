@@ -308,6 +308,21 @@ def seconds(
     dtype: str,
 ) -> Any:
     """Time of a row kernel; arguments as in `cost`. [s]"""
+    work = block_work(recipe, rows, block, mesh, fabric, engines, memory, dtype)
+    return row_seconds(len(recipe.groups), work, mesh, fabric, memory)
+
+
+def block_work(
+    recipe: RowKernel,
+    rows: Any,
+    block: RowBlock,
+    mesh: CoreMesh,
+    fabric: MeshFabric,
+    engines: TileEngines,
+    memory: ColumnMemory,
+    dtype: str,
+) -> "RowWork":
+    """Parts of a row kernel's time that do not depend on its memory; arguments as in `cost`."""
     slots_, each = buffers_and_bytes(recipe, block, dtype)
     vector: Any = 0.0
     for call, joined in vector_instructions(recipe):
@@ -316,9 +331,7 @@ def seconds(
         busy = engines.instruction(count * what.operations, count * what.specials, moved)
         vector = vector + busy + (0.0 if joined else engines.vector.start / engines.clock)
     loaded, stored, first = (sum(each[name] for name in names) for names in (recipe.loads, recipe.stored, recipe.groups[0][0]))
-    return row_seconds(
-        len(recipe.groups), RowWork(row_waves(rows, block, mesh), vector, loaded, stored, first), mesh, fabric, memory
-    )
+    return RowWork(row_waves(rows, block, mesh), vector, loaded, stored, first)
 
 
 def activity(recipe: RowKernel, rows: Any, block: RowBlock, mesh: CoreMesh, dtype: str) -> Activity:
