@@ -320,7 +320,9 @@ def value_at_unit(knob: Knob, unit: float) -> Any:
 
 
 def value_at_place(knob: Knob, place: Any) -> Any:
-    """Value of a knob at a place: of a number its place among the values in ascending order, else the value itself.
+    """Value of a knob at a place.
+
+    Of a number the place is among its values in ascending order; of others it is the value itself.
 
     >>> value_at_place(ChoiceKnob("mapping.both.tp", (16, 4, 8)), 0)
     4

@@ -12,6 +12,7 @@ from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.device_placement import tier_activity
+from dse.evaluators.accounting.device_rates import device_peak_rates, usual_pace
 from dse.evaluators.accounting.engine_memory import device_capacity
 from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, main_memory_contents
 from dse.evaluators.accounting.memory_placement import MemoryPlacement, memories_contents, place_contents, tiered_reads
@@ -20,7 +21,7 @@ from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.multi_die_memory import COPIES
 from dse.evaluators.accounting.multi_die_memory import ROUTED as ROUTED_EXPERTS
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.tensor_parallel import device_activity, device_peak_rates, usual_pace
+from dse.evaluators.accounting.tensor_parallel import device_activity
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock, equal_call_index, sort_breadth_first
 from dse.evaluators.cost_models import cost_model, jobs

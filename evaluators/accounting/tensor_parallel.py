@@ -30,6 +30,7 @@ from dse.evaluators.accounting.device_pipelines import (
     staged_seconds,
 )
 from dse.evaluators.accounting.device_placement import phase_machines, place_device, tiered_phase_activity
+from dse.evaluators.accounting.device_rates import device_peak_rates, usual_pace
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_limits, engine_memory
 from dse.evaluators.accounting.layout import STAGE_WAITS, Layout
 from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents, fuller_parts, main_memory_contents
@@ -57,11 +58,10 @@ from dse.evaluators.layouts.engine_overheads import (
     step_terms,
 )
 from dse.evaluators.layouts.startable_degrees import plans_of
-from dse.evaluators.layouts.tensor_formats import format_product, head_format
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_blocks, device_memory
 from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
-from dse.evaluators.machine.shared_cache_die import DieCache, shared_cache_parts
+from dse.evaluators.machine.shared_cache_die import DieCache
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import Array, distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip, with_cache_range
@@ -286,35 +286,6 @@ def _die_work(design: Design, batches: PhaseBatches, name: str, machine: Hardwar
     sent = _message_bytes(batches.job, name, plan, mapping.precision, terms) * batches.runs
     crossed = message_hop_bytes(sent, plan.stages, plan.tp, chip.network)
     return work.plus(PooledActivity(linked_bytes=reduce_per_case(np.add, crossed, batches.schedule.starts)))
-
-
-def device_peak_rates(design: Design) -> PeakRates:
-    """Peak rates of one device, of its engines at the formats of activations and weights."""
-    engines = shared_cache_parts(design.chip, design.mapping)[0].matrix * design.mapping.stack.matrix_efficiency
-    return PeakRates(1 / (engines * usual_pace(design)), main_memory(design.chip).bandwidth)
-
-
-def usual_pace(design: Design) -> Any:
-    """Time of an operation at the formats of activations and weights, over its time at 16 bits."""
-    return _usual_pace(design.mapping.precision, design.chip.core.rates)
-
-
-@memoize_by_identity
-def _usual_pace(precision: FormatPlan, rates: FormatRates | None) -> Any:
-    return format_product(precision.activations, precision.weights, rates).pace
-
-
-def fastest_speedup(design: Design) -> Any:
-    """Rate of the fastest product of a mapping over that of its usual formats; at least 1. [1]"""
-    precision, rates = design.mapping.precision, design.chip.core.rates
-    stored = {
-        precision.weights,
-        precision.kv,
-        head_format(precision),
-        *filter(None, (precision.experts, precision.attention, precision.index)),
-    }
-    paces = [format_product(precision.activations, name, rates).pace for name in sorted(stored)]
-    return usual_pace(design) / reduce(minimum, paces)
 
 
 def simulation_obstacle(design: Design) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
 from dse.evaluators.accounting.decode_segments import arrays_of_cases
+from dse.evaluators.accounting.device_rates import device_peak_rates, fastest_speedup
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
 from dse.evaluators.accounting.memory_contents import memory_limits
 from dse.evaluators.accounting.memory_placement import (
@@ -76,7 +77,6 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import dist
 from dse.evaluators.accounting.serving_instances.served_die import ServedDie, TightestStage
 from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
-from dse.evaluators.accounting.tensor_parallel import device_peak_rates, fastest_speedup
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost

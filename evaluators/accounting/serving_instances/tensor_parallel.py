@@ -26,6 +26,7 @@ from dse.evaluators.accounting.device_pipelines import (
     staged_seconds,
 )
 from dse.evaluators.accounting.device_placement import tier_activity
+from dse.evaluators.accounting.device_rates import device_peak_rates, fastest_speedup, usual_pace
 from dse.evaluators.accounting.engine_memory import (
     EngineMemory,
     device_capacity,
@@ -65,15 +66,12 @@ from dse.evaluators.accounting.serving_instances.serving_layout import JointPart
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
-    device_peak_rates,
-    fastest_speedup,
     idle_die_limits,
     iteration_rows,
     plan_stages,
     port_limit,
     refuse_kv_head_option,
     timed_step,
-    usual_pace,
 )
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import CallBlock
