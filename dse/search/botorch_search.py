@@ -1,7 +1,8 @@
 """BoTorch's Bayesian optimisation by Optuna's integration, to compare with; its packages are an extra.
 
 Each ask is a new sampler on a study in memory that has what was told, so that an ask follows from the seed, its number and the
-results. It costs about a second: Gaussian processes are fitted anew, and their acquisition is optimised.
+results. It costs seconds (9 to 18 s of CPU on a grid of dies, on a busy
+machine): Gaussian processes are fitted anew, and their acquisition is optimised.
 """
 
 import math
