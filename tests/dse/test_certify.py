@@ -314,7 +314,7 @@ REFUSED = {
     "objectives.peak_power: has no lower bound over boxes; metrics that have one: ttft, tpot": ("+objectives.peak_power=min",),
     "objectives.die_mm2: has no bound where the number of dies is chosen": ("+objectives.die_mm2=min",),
     "certify bounds the space of one chip, got npu_dse, ascend910b": ("chips=[npu_dse,ascend910b]",),
-    "certify: no bounds over boxes are known of a model on all tiles": ("chip=tile_gh200", "space=tile_model"),
+    "certify: contents move between memory tiers as sizes change": ("+part@chip.tiers=tier_lpddr5x",),
     "certify: no bounds over boxes are known of a model on many dies of tiles": ("chip=wafer64", "space=empty"),
     "space.mapping.both.prefetch_share: no bounds over an interval of it": (
         "+space.mapping.both.prefetch_share=interval(0.1, 1)",
