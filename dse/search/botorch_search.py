@@ -1,8 +1,8 @@
 """BoTorch's Bayesian optimisation by Optuna's integration, to compare with; its packages are an extra.
 
-Each ask is a new sampler on a study in memory that has what was told, so that an ask follows from the seed, its number and the
-results. It costs seconds (9 to 18 s of CPU on a grid of dies, on a busy
-machine): Gaussian processes are fitted anew, and their acquisition is optimised.
+Each ask makes a new sampler, on a study in memory that has all results. So an ask follows from the seed, its number and the
+results. It takes seconds (9 to 18 s of CPU on the grid of dies of `studies/search_quality`, on a busy machine), since Gaussian
+processes are fitted anew and their acquisition is optimised.
 """
 
 import math
@@ -43,7 +43,7 @@ class BoTorchSearch:
     Optuna's integration chooses the acquisition by the number of objectives and whether there are constraints.
 
     Ordered numbers are told as whole numbers by their order, options as categories, an inactive knob as a fixed value. All
-    limits are one constraint, the largest excess. A design without objectives is told with the worst that are known.
+    limits are one constraint, the largest excess. A design without objectives is told with the worst known ones.
 
     Args:
         space: what is searched.

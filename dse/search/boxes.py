@@ -1,7 +1,8 @@
 """Boxes of a design space: each fixes all options and gives some numbers ranges.
 
-The numbers are those whose effect on time and silicon has a known direction (`dse.evaluators.accounting.leaf_effects`). All
-other knobs are options of a box, number by number. A range of a choice knob is one of places among its values, ascending.
+These numbers are the ones whose effect on time and silicon has a known direction (`dse.evaluators.accounting.leaf_effects`).
+All other knobs are options: a box has one value of each. The range of a choice knob is given by places among its ascending
+values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,10 @@ MAX_OPTIONS = 2_000_000
 """Combinations of options of a space at most: each is a box to begin with."""
 
 LEAST_RATE = 0.02
-"""Rate of a number over the largest of its box, at least: a half may change nothing while its range is wide."""
+"""Least rate (change of the bound by logarithm of a range) of a number, over the largest rate of its box.
+
+A split of a wide range may change nothing although later ones do, so that no number is left unsplit for ever.
+"""
 
 LEAST_SHARE = 1e-6
 """Share of the upper end of a range below which a lower end counts as this share, where a range is measured by logarithms."""

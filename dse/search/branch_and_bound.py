@@ -21,7 +21,7 @@ BATCH_BOXES = 4_096
 
 CELLS = {1: 20.0, 2: 20.0}
 MANY_OBJECTIVES_CELLS = 3.0
-"""Cells of the front to a gap, by objectives: of members of the front in one cell, one is kept."""
+"""Cells of the front in a gap, by number of objectives: of members of the front in one cell, one is kept."""
 
 ROUNDING = 1e-9
 """By which bounds may be off, as a share: designs that equal a member to so many digits do not beat it."""
@@ -108,8 +108,9 @@ class BoxSearch:
         front: the incumbents.
         gap: at which boxes close, as a logarithm.
         open: boxes that may have a design which beats the front by more.
-        closed: all others, which cover the space together with the open ones.
-        boxes, designs: that were bounded, and that were evaluated.
+        closed: all other boxes, which together with the open ones cover the space.
+        boxes: number of those that were bounded.
+        designs: number of those that were evaluated.
     """
 
     space: BoxSpace

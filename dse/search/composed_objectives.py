@@ -1,10 +1,12 @@
 """Targets of surrogate models: parts that objectives are composed of, else objectives.
 
-A part depends on fewer knobs than an objective, in a simpler way: bytes over a bandwidth are a power law, their sum with
-operations over a rate is none. So each part has a Gaussian process of its own, on its logarithm, and the objective's mean and
-standard deviation follow from the composition [astudillo2019]. What parts do not explain, such as overlap, which saves time and
-has no logarithm, is a target too: the log of the objective over its composition. Where it is the same for all designs, it is
-known. Metrics that need no evaluation, such as areas, are not modelled at all.
+A part is, for example, the time of decode that main memory bounds. It depends on fewer knobs than an objective, in a simpler
+way: bytes over a bandwidth are a power law, and their sum with operations over a rate is not. So each part has a Gaussian
+process of its own, on its logarithm. The objective's mean and standard deviation follow from the composition [astudillo2019].
+
+What parts do not explain is a target too: the logarithm of the objective over its composition. An example is the time that
+overlap saves, which is negative and has no logarithm itself. Where this target is the same for all designs, it is known.
+Metrics that need no evaluation, such as areas, are not modelled at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ SMALL_PART = 0.02
 """Share of a sum that a part has in some known design, below which it is modelled together with other such parts."""
 
 FLOOR = 1e-4
-"""Of the median of a sum, what is added to each part: a part may be 0, which has no logarithm."""
+"""Share of the median of a sum that is added to each part, since a part may be 0, which has no logarithm."""
 
 CONSTANT = 1e-9
 """Extent of a target below which it is the same for all designs, so that there is nothing to learn."""
@@ -126,7 +128,8 @@ def choose_parts(parts: PartResults | None) -> list[SummedParts | None]:
 
     None where no sum is used.
 
-    A part that some design has below 0, as what overlap saves, has no logarithm, and is left to what parts do not explain.
+    A part that is below 0 in some design, such as the time that overlap saves, has no logarithm. It is left out, so that it is
+    among what parts do not explain.
     """
     if parts is None:
         return []

@@ -1,7 +1,7 @@
 """Space of a search whose knobs and conditions are learned from designs that somebody else proposed.
 
-Nobody states such a space: a program asks for one value after the other, and which it asks for depends on the values so far.
-Each design shows only the knobs that it has. This module knows no library of trials; `optuna_local_sampler` is its user.
+In define-by-run, no one states the space: a program asks for one value after the other, and which it asks for depends on the
+values so far. Each design shows only the knobs that it has. This module depends on no library; `optuna_local_sampler` uses it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,8 @@
 """Local search as a sampler of Optuna, for the objective of any user.
 
-The space is learned from the trials. A plan is an attribute of its trial, so that the storage has the whole state of a search.
-The sampler holds a copy, and makes it anew from the trials when the space grows, in another process, or after a resume.
+The space is learned from the trials. The values that are planned for a trial are an attribute of it, so that the storage has
+the whole state of a search. The sampler holds a copy, and makes it anew when the space grows, in another process, or after a
+resume.
 """
 
 import math
@@ -44,7 +45,8 @@ class LocalSearchSampler(BaseSampler):
 
     Args:
         seed: of the search; None for one from the system.
-        n_startup_trials: the most trials of a Sobol sequence to begin with; two a parameter and two more do.
+        n_startup_trials: largest number of trials of a Sobol sequence to begin with. Two a parameter and two more are
+            enough, if these are fewer.
 
     Raises:
         DesignError: a negative seed, or no startup trial.

@@ -1,8 +1,9 @@
-"""Bounds of static batches over boxes of designs, from two corners of each box.
+"""Bounds of static batches over boxes of designs, from the corners of each box.
 
 The account of a batch takes times and activity from phases, and areas, powers and prices from a design. Here the phases are
-those of a box's fastest corner, and the design is its smallest corner, so that one evaluation bounds every metric of
-`leaf_effects.LEAST` and `MOST`: each is a product or a sum of non-negative terms of both.
+those of a box's fastest corner, and the design is its smallest corner. So one evaluation bounds every metric of
+`leaf_effects.LEAST` and `MOST`, each of which is a product or a sum of non-negative terms of both. The largest corner counts in
+limits of silicon only.
 """
 
 from collections.abc import Collection
@@ -33,13 +34,16 @@ def evaluate_box_bounds(
 ) -> Outcomes:
     """Bounds of metrics over boxes, and the limit of boxes whose designs all violate one.
 
-    Limits are those of memories and structure at the fastest corner, which has most room, and those of silicon with what each
-    needs at the smallest corner and has at the largest.
+    Limits of memories and structure are those of the fastest corner, which has most room. A limit of silicon compares what the
+    smallest corner needs with what the largest has.
 
     Args:
         fastest, smallest, largest: corners of the boxes, grouped alike.
         workload: static batches.
         metrics: that are bounded.
+
+    Returns:
+        Outcomes of one row a box. A column has lower bounds of metrics of `leaf_effects.LEAST`, upper ones of `MOST`, in SI.
     """
     outcomes, common, every = empty_outcomes(len(fastest)), length_limits(workload), tuple(range(len(workload.cases)))
     with requested_metrics(metrics), batch_chips([*smallest.groups, *largest.groups]):
@@ -89,7 +93,7 @@ def size_thresholds(design: Design, workload: Workload) -> dict[str, Array]:
     """First values after jumps of a design's times, ascending, by the address of the number.
 
     Args:
-        design: of numbers; the others do not move the jumps.
+        design: whose options count; its numbers with ranges do not move the jumps.
         workload: static batches.
     """
     layout = layout_of(design)

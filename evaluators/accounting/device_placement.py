@@ -20,7 +20,14 @@ from dse.space.mapping import Mapping
 
 
 def place_device(chip: Chip, mapping: Mapping, held: DeviceMemory, beside: EngineMemory, capacity: Any) -> MemoryPlacement:
-    """Placement of what a device holds, in main memory beside activations and reserves, and in tiers."""
+    """Placement of a device's contents in main memory, beside activations and what engines reserve, and in tiers.
+
+    Args:
+        chip, mapping: with tiers, and with the placement.
+        held: bytes of weights, KV caches and experts on the device. [B]
+        beside: activations and reserves in main memory. [B]
+        capacity: of main memory. [B]
+    """
     nbytes = {WEIGHTS: held.weights - held.experts, KV: held.kv, EXPERTS: held.experts}
     return place_contents(chip, mapping, capacity - beside.activations - beside.reserved, nbytes)
 
@@ -55,7 +62,7 @@ def phase_machines(
 
 
 def tier_activity(blocks: tuple[CallBlock, ...], tiers: TieredReads) -> PooledActivity:
-    """Activity that memory tiers add to blocks of calls: bytes of main memory saved, and energy."""
+    """Activity that memory tiers add to blocks of calls: fewer bytes of main memory [B], and energy of tiers [J]."""
     moved = energy = 0.0
     for block in blocks:
         for call in block.calls:

@@ -1,10 +1,11 @@
 """Effects of a chip's numbers on time, silicon and memory limits of static batches, by layout.
 
 A box fixes all options and gives such numbers ranges. Its fastest corner has the end of each range at which every call and
-collective is shortest, its smallest corner the end at which area, power and price are least. No design of the box takes less
-than the one and costs less than the other, so that both together bound every metric of `LEAST` and `MOST`.
+collective is shortest, its smallest corner the end at which area, power and price are least. No design of the box is faster
+than the first, or smaller than the second, so that both together bound every metric of `LEAST` and `MOST`.
 
-Each effect is declared here with a sketch of its proof, and `tests/evaluators/test_box_bounds.py` draws random boxes.
+Each effect is declared here with a sketch of its proof. `tests/dse/test_certify.py` and `tests/dse/test_certify_tiles.py` draw
+random boxes and look for a design that beats its bound.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ class LeafEffect(NamedTuple):
     """Effect of more of a number, all others equal.
 
     Attributes:
-        time: -1 where no phase and no activity grows, +1 where none shrinks, 0 where they do not change.
+        time: -1 where no time of a phase and no activity grows, +1 where none shrinks, 0 where they do not change.
         silicon: +1 where neither area nor static power nor price shrinks, -1 where none grows, 0 where they do not change.
         room: +1 where no limit of a memory is harder to keep, 0 where such limits do not change.
         basis: `PROVED` or `SAMPLED`.
@@ -190,12 +191,12 @@ OF_ONE_DIE = (
     "die_mm2", "throughput_per_die_mm2", "decode_throughput_per_die_mm2", "system_price", "price_per_mtoken",
     "capital_per_mtoken",
 )  # fmt: skip
-"""Metrics that a chip with a chosen number of dies has no bound of: a little more area may take one die more, each smaller."""
+"""Metrics without a bound where the number of dies is chosen by area: more area may take one more die, each smaller."""
 
 
 OF_ENERGY = ("energy", "energy_per_token", "price_per_mtoken", "electricity_per_mtoken")
-"""Metrics that tiles have no bound of: the tiling of least energy is not that of least time, and a larger array has less SRAM
-energy for an operation."""
+"""Metrics without a bound on tiles: the tiling of least energy is not that of least time, and a larger array takes less SRAM
+energy an operation."""
 
 
 def leaf_effects(design: Design) -> Mapping[str, LeafEffect]:
@@ -234,7 +235,7 @@ def bounds_obstacle(design: Design) -> str:
 
 
 def _tiles_obstacle(design: Design) -> str:
-    """What of a design boxes of tiles have no bounds with; empty string without any."""
+    """Setting of a design with which boxes of tiles have no bounds, as text; empty string if there is none."""
     chip, plans = design.chip, (design.mapping.prefill, design.mapping.decode)
     if chip.l2 is not None:
         return "a cache in front of main memory (chip.l2), of which operators share what is kept"

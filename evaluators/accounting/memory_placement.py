@@ -120,8 +120,9 @@ def memories_contents(
     """Contents of main memory and of each tier of a device.
 
     Args:
-        chip, placement: whose, and what is where.
-        beside: what else main memory has, by name. [B]
+        chip: with tiers.
+        placement: shares of contents in its memories.
+        beside: bytes of what else is in main memory, by name. [B]
         capacity: of main memory. [B]
     """
 
@@ -170,8 +171,8 @@ class KvPool(NamedTuple):
 def kv_pool(mapping: Mapping, placement: MemoryPlacement) -> KvPool:
     """KV memory beside weights and experts.
 
-    With a memory that is set, the pool is as large as the memory allows that is full first. By the rule it is what main memory
-    has left, where one longest request fits there; else all that is left in all memories, in proportion.
+    Where the mapping sets memories of KV caches, the pool grows until the first of these is full. By the rule it is what main
+    memory has left, if one longest request fits there. Else it is what is left in all memories, in proportion.
 
     Args:
         mapping: with the placement.
@@ -210,8 +211,8 @@ class ServedPlacement(NamedTuple):
 def place_served(chip: Chip, mapping: Mapping, main_room: Any, nbytes: Dict[str, Any], requests: float) -> ServedPlacement:
     """Placement on a device that serves requests.
 
-    Where main memory has no room for all of weights and experts beside one longest request, the rule keeps room there for as
-    many as run at once, before experts; these take what is left.
+    Where main memory has no room for all weights and experts beside one longest request, the rule keeps room there for the KV
+    caches of as many as run at once. Experts take what is left.
 
     Args:
         chip, mapping, main_room, nbytes: as of `place_contents`, with the KV cache of one longest request.
@@ -242,10 +243,10 @@ def prefix_room(design: Design, served: ServedPlacement) -> float:
 
 
 def refuse_staged_tiers(design: Design) -> None:
-    """Refuse memory tiers of devices that have a share of a model's layers or operators only.
+    """Refuse memory tiers of devices that have only some of a model's layers or operators.
 
     Raises:
-        DesignError: likewise, with what would do.
+        DesignError: the chip has memory tiers; the message says what to set.
     """
     if design.chip.tiers is not None:
         raise DesignError(

@@ -23,7 +23,7 @@ ROUTED = ("experts_gate", "experts_up", "experts_down")
 """Products of routed experts, by the name of their operator."""
 
 TIERED = {"weights": WEIGHTS, "kv": KV, "states": KV}
-"""Content that a call reads, by its word for it; what a step writes is in main memory."""
+"""Content by the name of what a call reads (`KernelCall.reads`); what a step writes is in main memory."""
 
 Shares = tuple[Any, ...]
 """Share of a content in each memory, main memory first. [1]"""
@@ -42,7 +42,8 @@ class TieredReads(NamedTuple):
         latencies: of each memory beyond main memory's. [s]
         energies: of a byte of each memory. [J/B]
         shares: of each content, as pairs of its name and its shares by memory.
-        expert_reads: shares of the reads of experts by memory, of (tokens, shares of bytes); None for those of the bytes.
+        expert_reads: function of tokens and the shares of bytes that gives the shares of reads of experts; None where reads
+            have the shares of the bytes.
     """
 
     ratios: Shares
