@@ -20,7 +20,9 @@ from dse.space.mapping import Mapping
 
 
 def place_device(chip: Chip, mapping: Mapping, held: DeviceMemory, beside: EngineMemory, capacity: Any) -> MemoryPlacement:
-    """Placement of a device's contents in main memory, beside activations and what engines reserve, and in tiers.
+    """Placement of a device's contents in main memory and memory tiers.
+
+    In main memory they are beside activations and what inference engines reserve.
 
     Args:
         chip, mapping: with tiers, and with the placement.
@@ -62,7 +64,10 @@ def phase_machines(
 
 
 def tier_activity(blocks: tuple[CallBlock, ...], tiers: TieredReads) -> PooledActivity:
-    """Activity that memory tiers add to blocks of calls: fewer bytes of main memory [B], and energy of tiers [J]."""
+    """Activity that memory tiers add to blocks of calls.
+
+    Main memory moves fewer bytes, which count as negative [B], and tiers take energy [J].
+    """
     moved = energy = 0.0
     for block in blocks:
         for call in block.calls:
