@@ -10,7 +10,8 @@ class MetricComposition:
 
         m = c * (sum of parts) ** power * product of (factor ** its power)
 
-    where c is a constant of the workload, such as a number of tokens.
+    where c is a constant of the workload, such as a number of tokens. Where there are no parts, c may depend on the design,
+    such as the throughput of a serving load, which is divided by an area.
 
     Attributes:
         parts: beginnings of the names of the parts in the sum, as in ``"decode: "``; empty where there is no sum.
