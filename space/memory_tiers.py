@@ -24,7 +24,7 @@ ATTACHMENTS = ("die", "lanes", "host")
 to the host that the die has."""
 
 NEVER_SPLIT = (AUTO_PLACEMENT, MAIN)
-"""Places at which no share of a content is said."""
+"""Places of a content with which no share of it is set."""
 
 
 @record_class
