@@ -7,7 +7,7 @@ and `dse whynot` finds the box of any design.
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, expm1, floor, log1p, log10
 from typing import Any
@@ -31,8 +31,9 @@ from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
 from dse.search.samplers import Values
 from dse.space.array_math import Array
-from dse.space.design import key_of_leaves
+from dse.space.design import Design, key_of_leaves
 from dse.space.errors import DesignError
+from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.workload import BatchCase
 from dse.terminal.atomic_files import write_atomically
@@ -67,18 +68,35 @@ def single_space(study: Study) -> Space:
     if study.fidelity != "analytical":
         raise DesignError(f"search.sampler: certify bounds the analytical model, got fidelity={study.fidelity}")
     (_, space) = spaces[0]
-    if reason := bounds_obstacle(space.base):
-        raise DesignError(f"search.sampler: certify: {reason}; use another search")
-    for name, way in study.objectives.items():
-        if reason := unbounded_reason(name, way, space.base):
-            raise DesignError(f"objectives.{name}: {reason}")
+    for design in _designs_by_option(space):
+        if reason := bounds_obstacle(design):
+            raise DesignError(f"search.sampler: certify: {reason}; use another search")
+        for name, way in study.objectives.items():
+            if reason := unbounded_reason(name, way, design):
+                raise DesignError(f"objectives.{name}: {reason}")
     return space
+
+
+def _designs_by_option(space: Space) -> Iterator[Design]:
+    """The base of a space, and the base with each value of each knob that has no declared effect, one at a time.
+
+    What has no bounds follows from single settings, so that combinations of options need not be looked at. Conditions of knobs
+    do not count here.
+    """
+    yield space.base
+    effects = leaf_effects(space.base)
+    for knob in space.knobs:
+        if isinstance(knob, ChoiceKnob) and not set(space.targets[knob.address]) <= effects.keys():
+            for value in knob.values:
+                yield space.with_ties(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], value)))
 
 
 def make_box_space(study: Study) -> tuple[BoxSpace, dict[str, LeafEffect]]:
     """Boxes of the space of a study, and the declared effects of its numbers that have ranges, by knob."""
     space = single_space(study)
     effects = dict(leaf_effects(space.base))
+    for design in _designs_by_option(space):
+        effects = {address: effect for address, effect in effects.items() if address in leaf_effects(design)}
     boxes = _boxes_with(study, space, effects)
     whole = boxes.whole_boxes()
     slowest_cache = boxes.corner(whole, "smallest").copy()  # with the fastest memory: where the cache gains least

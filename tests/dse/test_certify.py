@@ -313,6 +313,11 @@ def test_a_study_runs_to_its_certificate_and_whynot_reads_it(
 REFUSED = {
     "objectives.peak_power: has no lower bound over boxes; metrics that have one: ttft, tpot": ("+objectives.peak_power=min",),
     "objectives.die_mm2: has no bound where the number of dies is chosen": ("+objectives.die_mm2=min",),
+    "objectives.die_mm2: has no bound where the number of dies is chosen (chip.die.dies=0)": (
+        "chip.die.dies=1",
+        "+objectives.die_mm2=min",
+        "+space.chip.die.dies=choice(1,0)",
+    ),
     "certify bounds the space of one chip, got npu_dse, ascend910b": ("chips=[npu_dse,ascend910b]",),
     "certify: contents move between memory tiers as sizes change": ("+part@chip.tiers=tier_lpddr5x",),
     "certify: no bounds over boxes are known of a model on many dies of tiles": ("chip=wafer64", "space=empty"),
@@ -333,6 +338,12 @@ def test_what_has_no_bounds_is_refused_in_one_line(message: str, tmp_path: Path)
         make_box_space(study_of(tmp_path, *REFUSED[message]))
     assert message.replace("'", "") in str(caught.value).replace("'", "")
     assert "\n" not in str(caught.value)
+
+
+def test_cores_are_options_where_an_option_has_spare_ones(tmp_path: Path) -> None:
+    words = ("space.chip.cores=range(100,601,100)", "+space.chip.die.built_cores=choice(0,700)")
+    assert "chip.cores" in make_box_space(study_of(tmp_path, words[0]))[1]
+    assert "chip.cores" not in make_box_space(study_of(tmp_path, *words))[1]
 
 
 def test_a_cache_that_is_slower_than_memory_has_no_range(tmp_path: Path) -> None:

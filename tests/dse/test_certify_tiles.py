@@ -186,6 +186,15 @@ def test_what_tiles_have_no_bounds_of_is_refused(tmp_path: Path) -> None:
         (("+space.chip.clock='tag(GHz, interval(0.5, 1))'",), "chip.clock"),
         (("+space.chip.tile.sram='tag(KiB, interval(96, 512))'", "+objectives.energy=min"), "objectives.energy"),
         (("+space.chip.tile.sram='tag(KiB, interval(96, 512))'", "mapping=flat_prefetch"), "prefetch"),
+        (
+            (
+                "+space.chip.tile.sram='tag(KiB, interval(96, 512))'",
+                "mapping=flat_prefetch",
+                "mapping.both.prefetch.policy=none",
+                "+space.mapping.both.prefetch.policy=choice(none, whole)",
+            ),
+            "prefetch",
+        ),
         (("+space.chip.tile.sram='tag(KiB, interval(96, 512))'", "+part@chip.l2=l2_256mb"), "chip.l2"),
         (("+space.chip.tile.sram='tag(KiB, interval(96, 512))'", "model=deepseek_v2_lite"), "model.latent"),
     ):
