@@ -240,7 +240,7 @@ def _tiles_obstacle(design: Design) -> str:
     if chip.l2 is not None:
         return "a cache in front of main memory (chip.l2), of which operators share what is kept"
     if any(plan.prefetch is not None and plan.prefetch.policy != "none" for plan in plans):
-        return "reads ahead (mapping.prefill.prefetch.policy), which take what local memory is left; set it to none"
+        return "prefetching (mapping.prefill.prefetch.policy), which takes what local memory is left; set it to none"
     if any(plan.state_share is not None for plan in plans):
         return "resident states (mapping.decode.state_share); set it to null"
     if chip.die is not None and chip.die.broken_density is not None:
