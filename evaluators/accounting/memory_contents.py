@@ -74,7 +74,7 @@ def cache_scale(memory: MemoryContents) -> Any:
 
 
 def spread_cache_scale(memories: Sequence[MemoryContents]) -> Any:
-    """As of `cache_scale`, of a cache that takes what is left in main memory and then in the tiers behind it. [1]
+    """How many times a KV cache fits in main memory and the tiers behind it; NaN without a cache. [1]
 
     >>> main = MemoryContents("chip.hbm.capacity", 10.0, (("weights", 4.0), ("KV cache", 2.0)))
     >>> spread_cache_scale([main, MemoryContents("chip.tiers.second.capacity", 6.0, (("KV cache", 0.0),))])
