@@ -73,7 +73,7 @@ def check_param(knob: Knob, param: Any) -> None:
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high = distribution.low, distribution.high
     is_place = isinstance(distribution, IntDistribution)
-    if not isinstance(param, Integral if is_place else Real) or not low <= param <= high:
+    if not isinstance(param, Integral if is_place else Real) or not low <= float(param) <= high:
         what = "places of its values, whole numbers" if is_place else "numbers"
         raise DesignError(f"{knob.address}: no parameter {param!r}; valid: {what} from {low:g} to {high:g}")
 
