@@ -367,8 +367,10 @@ def _hydra_line(typed: Namespace) -> list[str]:
 
 
 def _split_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Names, and overrides."""
-    return [word for word in words if "=" not in word], [word for word in words if "=" in word]
+    """Names, and overrides, which have a value or remove a setting (``~constraints.ttft``)."""
+    are_overrides = ["=" in word or word.startswith("~") for word in words]
+    names = [word for word, is_override in zip(words, are_overrides, strict=True) if not is_override]
+    return names, [word for word, is_override in zip(words, are_overrides, strict=True) if is_override]
 
 
 def _single_name(command: str, words: list[str]) -> tuple[str, list[str]]:

@@ -15,6 +15,7 @@ from dse.accuracy.validate import compose_question, overrides_of, parse_value_ra
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.evaluators import evaluate
 from dse.space.design import stack_designs
+from dse.space.published import is_said
 from dse.space.units import parse_quantity
 from dse.space.workload import BatchCase
 
@@ -100,8 +101,10 @@ def _point(
     if chip not in real_machines():
         return None
     area = published_die_areas().get(chip)
-    facts = () if area is None or _states_area(overrides) else (f"+chip.published.die_area={area:g} mm2",)
-    question = compose_question((*overrides, *facts)).question
+    question = compose_question(overrides).question
+    has_area = area is not None or is_said(question.base.chip, "die_area")
+    if area is not None and not is_said(question.base.chip, "die_area") and not _states_area(overrides):
+        question = compose_question((*overrides, f"+chip.published.die_area={area:g} mm2")).question
     case = question.workload.cases[0]
     if not isinstance(case, BatchCase) or len(case.requests) > 1:
         return None
@@ -113,7 +116,7 @@ def _point(
     formats = question.base.mapping.precision
     text = f"batch {batch:,}, {prompt:,} in, {output:,} out, {formats.weights} weights"
     row = next(iter(values.values()))[0]
-    return MeasuredPoint(row["id"], row["where"], chip, text, user_rate, rate, has_prompt, area is not None, simulated)
+    return MeasuredPoint(row["id"], row["where"], chip, text, user_rate, rate, has_prompt, has_area, simulated)
 
 
 def _rates(speeds: dict[str, float], batch: float, output: float) -> tuple[float, float, bool]:

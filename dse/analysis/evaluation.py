@@ -405,7 +405,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
-        lines = [f"{name:11}{text}" for name, text in self.facts()]
+        lines = [f"{name:10} {text}" for name, text in self.facts()]
         measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
         metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
         rates = [f"{'max rate':11}{text}" for text in self.max_rates]

@@ -104,7 +104,7 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
                 f"{'model':12}{escape(_model_text(model, evaluation.design.mapping.precision, config['model'][name]))}"
             )
     for name, text in evaluation.facts():
-        console.print(f"{name:12}{escape(text)}")
+        console.print(f"{name:11} {escape(text)}")
     console.print(_metrics_table(evaluation))
     if evaluation.bands:
         console.print(_bands_table(evaluation))

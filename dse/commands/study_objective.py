@@ -78,10 +78,16 @@ class StudyObjective:
         return suggest_values(self._study.question.space, trial)
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the active knobs in SI, from parameters of `distributions`."""
-        from dse.search.optuna_distributions import knob_values
+        """Values of the active knobs in SI, from parameters of `distributions`.
+
+        Raises:
+            DesignError: a knob that the space has not, or a parameter that its distribution has not.
+        """
+        from dse.search.optuna_distributions import check_param, knob_values
 
         space = self._study.question.space
+        for address, param in params.items():
+            check_param(space.knob(address), param)
         return space.canonical(knob_values(space.knobs, params))
 
     def evaluate(self, values: Mapping[str, Any]) -> DesignScore:

@@ -112,11 +112,12 @@ def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenRes
     ids = make_ids(_stored_keys(study, frame))
     frame = frame.drop(columns=KEY)
     frame.insert(0, DESIGN, ids)
-    absent = [name for name in study.objectives if name not in frame]
+    wanted = {bound.metric: "constraints" for bound in study.bounds} | dict.fromkeys(study.objectives, "objectives")
+    absent = [name for name in wanted if name not in frame]
     if absent and frame["limit"].notna().all():  # designs that are not evaluated have no metrics
         return mark_feasibility_and_front(study, frame.assign(**dict.fromkeys(absent, np.nan)))
     if absent:
-        raise DesignError(f"objectives.{absent[0]}: this kind of chip has no {absent[0]}")
+        raise DesignError(f"{wanted[absent[0]]}.{absent[0]}: this kind of chip has no {absent[0]}")
     return mark_feasibility_and_front(study, frame)
 
 

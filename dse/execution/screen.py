@@ -232,6 +232,8 @@ class _Found:
         files = tuple(file for _, file in sorted(self.files.items()))
         exact = self._plan.exact and self.whole
         counts = self._kept, self._evaluated, self._left, dict(self._pruned), dict(self._refused)
+        if front.empty:  # limits that refuse every design leave no metrics
+            front = front.reindex(columns=list(dict.fromkeys([*front.columns, *self._study.objectives])))
         return ScreenResult(self._rows, self._feasible, exact, front, files, *counts)
 
 

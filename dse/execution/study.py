@@ -381,7 +381,7 @@ def _check_sampler_words(sampler: str, overrides: Sequence[str]) -> None:
     """Refuse two samplers that are typed at once."""
     typed = dict(word.lstrip("+").split("=", 1) for word in overrides if word.lstrip("+").startswith("search") and "=" in word)
     preset = typed.get("search", sampler)
-    if "search.sampler" in typed and preset not in (typed["search.sampler"], "usual", "auto"):
+    if "search.sampler" in typed and preset not in (typed["search.sampler"], "usual", "auto") and sampler != "none":
         raise DesignError(f"search: two samplers, search={preset} and search.sampler={sampler}; remove one of them")
 
 
@@ -396,8 +396,8 @@ def _parse_gap(value: Any, sampler: str, nouns: Question) -> float | None:
     gap = parse_value(value, "1", "search.gap")
     grid = nouns.space.combinations is not None
     if not 0 <= gap < 1 or (gap == 0 and not grid):
-        least = "at least 0" if grid else "above 0, as an interval has no last design"
-        raise DesignError(f"search.gap: {value!r} is not a share {least} and below 1, as in 1%")
+        shares = "at least 0 and below 1" if grid else "above 0 and below 1 (0 needs a space without intervals)"
+        raise DesignError(f"search.gap: {value!r} is not a share {shares}; write one, as in 1%")
     return gap
 
 

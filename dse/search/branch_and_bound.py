@@ -134,7 +134,13 @@ class BoxSearch:
             self._sort(boxes)
 
     def resume(self, leaves: Boxes) -> None:
-        """Take up leaves of an earlier search: boxes that are not closed at this gap are open again."""
+        """Take up leaves of an earlier search: boxes that are not closed at this gap are open again.
+
+        A box of one design is not split: its design joins the front again, which a wider gap may have left out.
+        """
+        points = np.flatnonzero(leaves.is_point & (leaves.dropped == 0))
+        points = points[self.front.gaps(leaves.bound[points]) > self.gap + ROUNDING]
+        self._evaluate_corners(leaves.take(points), np.ones((2, len(points)), bool))
         leaves.gap = np.where(leaves.dropped > 0, -np.inf, self.front.gaps(leaves.bound))
         self.open, self.closed = self.space.make(*self._nothing()), []
         self._sort(leaves)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NoReturn
 
 import numpy as np
@@ -9,6 +10,7 @@ from optuna import TrialPruned
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from dse.search.samplers import Values, value_at_place
+from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, order_by_dependency
 from dse.space.multi_chip_space import AnySpace
 
@@ -55,6 +57,25 @@ def knob_values(knobs: Sequence[Knob], params: Mapping[str, Any]) -> Values:
     """Values of knobs from parameters of `make_distribution`, of those that there are."""
     known = [knob for knob in knobs if knob.address in params]
     return {knob.address: value_at_place(knob, param) for knob, param in ((knob, params[knob.address]) for knob in known)}
+
+
+def check_param(knob: Knob, param: Any) -> None:
+    """Refuse a parameter that `make_distribution` of its knob has not.
+
+    Raises:
+        DesignError: likewise, with what the distribution has.
+    """
+    distribution = make_distribution(knob)
+    if isinstance(distribution, CategoricalDistribution):
+        if param not in distribution.choices:
+            raise DesignError(f"{knob.address}: no parameter {param!r}; valid: {', '.join(map(str, distribution.choices))}")
+        return
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high = distribution.low, distribution.high
+    is_place = isinstance(distribution, IntDistribution)
+    if not isinstance(param, Integral if is_place else Real) or not low <= float(param) <= high:
+        what = "places of its values, whole numbers" if is_place else "numbers"
+        raise DesignError(f"{knob.address}: no parameter {param!r}; valid: {what} from {low:g} to {high:g}")
 
 
 def suggest_values(space: AnySpace, trial: Any, order: Sequence[Knob] | None = None) -> Values:

@@ -8,7 +8,13 @@ import numpy as np
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.layout import Layout
-from dse.evaluators.accounting.memory_contents import cache_scale, largest_use, memory_limits
+from dse.evaluators.accounting.memory_contents import (
+    MemoryContents,
+    cache_scale,
+    largest_use,
+    memory_limits,
+    spread_cache_scale,
+)
 from dse.evaluators.accounting.metrics import batch_metrics, rated_energies, rated_power
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power import EnergyIntervals, power_metrics
@@ -21,11 +27,11 @@ from dse.evaluators.accounting.usage import (
 )
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon import area
-from dse.space.array_math import minimum
 from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Limit
 from dse.space.main_memory import has_main_memory
+from dse.space.memory_tiers import AUTO_PLACEMENT, placement_plan
 
 LINK_METRIC, CACHE_METRIC = "noc_utilisation", "kv_capacity"
 """Metrics of the links of a NoC, and of what the KV cache has room for."""
@@ -50,7 +56,7 @@ def account_metrics(layout: Layout, design: Design, job: BatchArrays, phases: Se
     return {
         **batch_metrics(job, prefill.seconds, decode.seconds, latency, *die_and_system_area(layout, design)),
         **_usage_metrics(layout, design, phases, latency),
-        **_memory_metrics(job, phases),
+        **_memory_metrics(design, job, phases),
         **layout.own_metrics(design, job, phases),
         **_rated_energies(layout, design, job, prefill.seconds, decode.seconds, latency),
         **power_metrics(
@@ -108,18 +114,27 @@ def _usage_names(has_memory: bool, has_links: bool) -> tuple[str, ...]:
     return (*names, *((LINK_METRIC,) if has_links else ()))
 
 
-def _memory_metrics(job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
+def _memory_metrics(design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> dict[str, Any]:
     """Bytes in use of main memory and of the fullest local memory, and tokens that the KV cache has room for."""
     contents = [memory for phase in phases for memory in phase.memory]
     uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
     metrics = {name: value * 1.0 for name, value in uses.items() if value is not None}
-    caches = [memory for memory in phases[1].memory if memory.is_main and memory.has_cache]
+    caching = [memory for memory in phases[1].memory if not memory.is_local]
+    if not any(memory.has_cache for memory in caching):
+        return metrics
 
     def capacity() -> dict[str, Any]:
         """Tokens that fit beside everything else, at the job's mix of lengths."""
-        return {CACHE_METRIC: (job.prompt_tokens + job.decode_tokens) * reduce(minimum, map(cache_scale, caches))}
+        return {CACHE_METRIC: (job.prompt_tokens + job.decode_tokens) * _cache_scale(design, caching)}
 
-    return metrics | (make_lazy_metrics((CACHE_METRIC,), capacity) if caches else {})
+    return metrics | make_lazy_metrics((CACHE_METRIC,), capacity)
+
+
+def _cache_scale(design: Design, memories: Sequence[MemoryContents]) -> Any:
+    """How many times the KV cache fits in main memory and tiers: as the rule spreads it, or where the mapping puts it. [1]"""
+    if design.chip.tiers is not None and placement_plan(design.mapping).kv == AUTO_PLACEMENT:
+        return spread_cache_scale(memories)
+    return reduce(np.fmin, (cache_scale(memory) for memory in memories if memory.has_cache))
 
 
 def _rated_energies(layout: Layout, design: Design, job: BatchArrays, ttft: Any, decoding: Any, latency: Any) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def bounds_obstacle(design: Design) -> str:
         return "contents move between memory tiers as sizes change, so that time is not monotone; remove chip.tiers"
     facts = [fact for fact in FACTS if is_said(design.chip, fact)]
     if facts:
-        return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set it to null"
+        return f"chip.published.{facts[0]} holds for one chip alone, so that area is not monotone; set chip.published=null"
     return ""
 
 

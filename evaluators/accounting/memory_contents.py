@@ -9,6 +9,7 @@ from dse.space.array_math import divisor, maximum, where
 from dse.space.chip import Chip
 from dse.space.limits import Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
+from dse.space.memory_tiers import TIER_LIMITS
 
 CACHE, ACTIVATIONS = "KV cache", "activations"
 """Names of contents that metrics ask for."""
@@ -43,8 +44,13 @@ class MemoryContents(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether it is main memory, else the local memory of a core."""
+        """Whether it is main memory, else a memory tier or the local memory of a core."""
         return self.address in CAPACITY_LIMITS
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the local memory of a core."""
+        return not self.is_main and self.address not in TIER_LIMITS
 
     @property
     def has_cache(self) -> bool:
@@ -65,6 +71,19 @@ def cache_scale(memory: MemoryContents) -> Any:
     """
     cache = memory.bytes_of(CACHE) if memory.cache is None else memory.cache
     return where(cache > 0, maximum(1 + (memory.capacity - memory.need) / divisor(cache), 0.0), np.nan)
+
+
+def spread_cache_scale(memories: Sequence[MemoryContents]) -> Any:
+    """How many times a KV cache fits in main memory and the tiers behind it; NaN without a cache. [1]
+
+    >>> main = MemoryContents("chip.hbm.capacity", 10.0, (("weights", 4.0), ("KV cache", 2.0)))
+    >>> spread_cache_scale([main, MemoryContents("chip.tiers.second.capacity", 6.0, (("KV cache", 0.0),))])
+    6.0
+    """
+    cache, left = sum_parts((CACHE, memory.bytes_of(CACHE)) for memory in memories), 0.0
+    for memory in memories:
+        left = left + memory.capacity - memory.need
+    return where(cache > 0, maximum(1 + left / divisor(cache), 0.0), np.nan)
 
 
 def main_memory_contents(
@@ -115,7 +134,7 @@ def memory_limits(contents: Iterable[MemoryContents]) -> list[Limit]:
 
 def largest_use(contents: Sequence[MemoryContents], *, main: bool) -> Any:
     """Bytes in use of main memory, or of the fullest local memory; None where there is none. [B]"""
-    uses = [memory.bytes_in_use for memory in contents if memory.is_main == main]
+    uses = [memory.bytes_in_use for memory in contents if (memory.is_main if main else memory.is_local)]
     if not uses:
         return None
     largest = uses[0]

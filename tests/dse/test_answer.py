@@ -53,6 +53,14 @@ def test_the_terminal_names_what_was_evaluated_and_every_metric(line: list[str],
     assert all(re.search(rf"^ {name} ", out, re.MULTILINE) for name in evaluation.metrics)
 
 
+def test_a_long_name_of_a_fact_is_apart_from_its_text(typed: Typed) -> None:
+    words = ["chip=h100", "+part@chip.tiers=tier_host", "model=llama3_8b", "+mapping.memory_placement.kv=second"]
+    words += ["workload.batch=[2]", "workload.prompt=64", "workload.output=4"]
+    _, out, _ = typed("evaluate", *words)
+    for text in (out, repr(dse.evaluate(words))):
+        assert "memory_placement weights auto, kv second" in text
+
+
 def test_layers_that_stand_for_others_are_said_to() -> None:
     abouts = [dict(dse.evaluate("chip=wse2", f"mapping.simulated_layers={layers}").facts()) for layers in (0, 4, 32)]
     assert "4 of 32 layers of Llama-3-8B" in abouts[1]["on the chip"]

@@ -148,6 +148,15 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_word_that_removes_a_setting_is_no_name_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = typed(monkeypatch, capsys, "run", "quickstart", "~objectives.tpot", "search.gap=abc")
+    assert code == 2
+    assert err.startswith("dse: search.gap: ")
+
+
 def test_an_objective_that_the_workload_does_not_have_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,8 @@ from dse.execution.screen_block import CACHE_ROWS, EVEN_SAMPLE
 from dse.execution.workers import WorkerSettings
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import find_discarded_rows_caveats
+from dse.report.payload import report_payload
+from dse.report.reported_study import ReportedStudy
 from dse.space.design import Designs, design_key, stack_designs
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
@@ -50,6 +52,17 @@ def test_rows_that_are_evaluated_in_another_order_keep_their_metrics(tmp_path: P
         alone = evaluate(stack_designs([design]), workload)
         for name in ("latency", "tpot", "throughput_per_system_mm2"):
             assert row[name] == pytest.approx(alone.columns[name][0], rel=1e-12)
+
+
+def test_a_front_without_designs_has_its_objectives(tmp_path: Path) -> None:
+    words = ("chip=h100", "+part@chip=node_nvlink4", "stack=ideal", "model=mixtral_8x7b", "space=empty", "mapping.both.tp=2")
+    memory = "+space.chip.hbm.bandwidth='tag(TB/s, choice(2, 3))'"
+    study = toy(tmp_path, "screen.run=true", *words, "mapping.both.ep=128", memory)
+    screen = run_screen(study, lambda done, total, size: None)
+    assert screen.refused == {"mapping.prefill.ep": 2}
+    assert screen.front.empty
+    assert set(study.objectives) <= set(screen.front)
+    assert report_payload([ReportedStudy(study, combine_with_front(study, pd.DataFrame(), screen), screen, [])])
 
 
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,16 @@ def test_a_knob_that_the_space_has_not_is_refused(objective: StudyObjective) -> 
         objective.evaluate({"chip.core": 3})
 
 
+def test_parameters_that_distributions_have_not_are_refused(objective: StudyObjective) -> None:
+    with pytest.raises(DesignError, match=r"space: no knob 'chip.core'"):
+        objective.values({"chip.core": 0})
+    for address, distribution in objective.distributions.items():
+        is_word = isinstance(distribution, optuna.distributions.CategoricalDistribution)
+        for param in (True, "nowhere", None) if is_word else ("a", 1e30, -1):
+            with pytest.raises(DesignError, match=rf"^{address}: no parameter .*; valid: "):
+                objective.values({address: param})
+
+
 def test_a_failing_evaluation_raises_and_a_design_without_objectives_is_pruned(
     objective: StudyObjective, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,10 +194,12 @@ class TensorParallelServing(InstanceLayout):
                 return seconds if design_count(design) else seconds[..., 0]
 
             without = (*SERVING_PREFIXES, "mapping.prefill.tp", "mapping.decode.tp")
-            own = _instance_key(plan)
-            if chip.tiers is not None:
-                own = (*own, pool_placement(design, load, plan, largest).shares)
-            key = "" if design_count(design) else iteration_time_key(design, load, *own, without=without)
+            key = ""
+            if not design_count(design):
+                own = _instance_key(plan)
+                if chip.tiers is not None:
+                    own = (*own, pool_placement(design, load, plan, largest).shares)
+                key = iteration_time_key(design, load, *own, without=without)
             axes = partial(points, whole=distinct_prompt_lengths(load), graph_sizes=sizes)
             free, room = tightest_stage(design, load, plan, largest)
             shares = _stage_shares(design, load, place, plan)
