@@ -7,6 +7,7 @@ from dse.accuracy.validate import compare_file
 from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
+from dse.space.published import remove_published_facts
 from dse.studies.silicon.fit import AREAS, HERE, RowResidual, areas, chip_of, energies
 from dse.studies.silicon.parts import parts_table
 from dse.studies.write import table
@@ -62,7 +63,7 @@ def _left(rows: list[RowResidual], unit: str) -> str:
 def _clocks() -> str:
     rows = []
     for name in ("a100", "h100", "b200", "rtx4090", "mi300x", "groq"):
-        chip = chip_of(f"chip={name}")
+        chip = remove_published_facts(chip_of(f"chip={name}"))
         rows.append([name, f"{chip.power:.0f} W", f"{slowed_share(chip):.2f}"])
     return table(["chip", "rated", "share of the peak clock"], rows)
 
@@ -86,7 +87,11 @@ def slowed_share(chip: Chip) -> float:
 def _bills() -> str:
     rows = []
     for name, (called, bills) in BILLS.items():
-        ours = [float(price.price_by_part(chip_of(f"chip={name}"))[part]) for part in ("dies", "memory", "package", "test")]
+        ours = [
+            parts = price.price_by_part(remove_published_facts(chip_of(f"chip={name}")))
+            ours = [float(parts[part]) for part in ("dies", "memory", "package", "test")]
+            for part in ("dies", "memory", "package", "test")
+        ]
         whole = sum(bill for bill in bills if bill is not None)
         cells = [f"{own:.0f}" + ("" if bill is None else f" ({bill})") for own, bill in zip(ours, bills, strict=False)]
         rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
@@ -103,7 +108,7 @@ def _missed() -> str:
 
 
 def _base_dies() -> str:
-    chip = chip_of("chip=mi300x")
+    chip = remove_published_facts(chip_of("chip=mi300x"))
     whole = float(area.total_area(chip))
     above, below = area.die_counts(chip, whole)
     base_area = (whole - above * float(area.die_area(chip))) / below

@@ -145,7 +145,7 @@ VARIED = {
         "chip.hbm.bandwidth",
         "chip.dram.device_bandwidth",
         "chip.published=null",  # the model's own figures are what these rows score
-    ),  # fmt: skip
+    ),
 }
 """Studies of figures whose axes are the chip's: what the paper varies there ([zhu2025] table 3), nodes, or a card."""
 
