@@ -87,11 +87,8 @@ def slowed_share(chip: Chip) -> float:
 def _bills() -> str:
     rows = []
     for name, (called, bills) in BILLS.items():
-        ours = [
-            parts = price.price_by_part(remove_published_facts(chip_of(f"chip={name}")))
-            ours = [float(parts[part]) for part in ("dies", "memory", "package", "test")]
-            for part in ("dies", "memory", "package", "test")
-        ]
+        parts = price.price_by_part(remove_published_facts(chip_of(f"chip={name}")))
+        ours = [float(parts[part]) for part in ("dies", "memory", "package", "test")]
         whole = sum(bill for bill in bills if bill is not None)
         cells = [f"{own:.0f}" + ("" if bill is None else f" ({bill})") for own, bill in zip(ours, bills, strict=False)]
         rows.append([called, *cells, f"{sum(ours):.0f} ({whole})"])
