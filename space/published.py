@@ -62,3 +62,9 @@ def given_part(chip: Any, fact: str) -> Any:
 def remove_published_facts(chip: Any) -> Any:
     """The chip without the facts of its data sheet."""
     return replace(chip, published=None)
+
+
+@memoize_by_identity
+def without_tiers(chip: Any) -> Any:
+    """The chip without memory tiers: one beside which tiers are put keeps its data sheet."""
+    return chip if chip.tiers is None else replace(chip, tiers=None)

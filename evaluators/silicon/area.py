@@ -17,7 +17,7 @@ from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.memory_tiers import tier_device_count, tiers_of
 from dse.space.number_formats import FORMATS, FormatRates
-from dse.space.published import given_part, is_near, is_said, remove_published_facts
+from dse.space.published import given_part, is_near, is_said, remove_published_facts, without_tiers
 from dse.space.technology import DieCrossings, ProcessNode
 
 SPECIAL = 1.0
@@ -115,9 +115,10 @@ def _division(chip: Chip) -> DieCrossings:
 def die_area(chip: Chip, decode_cores: Any = 0) -> Any:
     """Area of one of the dies with cores; broadcasts over designs. [mm2]"""
     if is_said(chip, "die_area"):
-        return where(
-            is_as_sold(chip, decode_cores), chip.published.die_area, die_area(remove_published_facts(chip), decode_cores)
-        )
+        modelled, sold = die_area(remove_published_facts(chip), decode_cores), chip.published.die_area
+        if chip.tiers is not None:
+            sold = sold + modelled - die_area(given_part(chip, "die_area"))
+        return where(is_as_sold(chip, decode_cores), sold, modelled)
     areas, area = _made(chip, decode_cores)
     if chip.areas is not None:
         return area
@@ -143,8 +144,9 @@ def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
 
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled die area equals that of the published chip; broadcasts over designs."""
-    return is_near(die_area(remove_published_facts(chip), decode_cores), die_area(given_part(chip, "die_area")))
+    """Whether the modelled die area equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    own, part = (without_tiers(part) for part in (remove_published_facts(chip), given_part(chip, "die_area")))
+    return is_near(die_area(own, decode_cores), die_area(part))
 
 
 def die_counts(chip: Chip, area: Any) -> tuple[Any, Any]:

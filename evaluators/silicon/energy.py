@@ -15,7 +15,7 @@ from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.main_memory import has_main_memory, main_memory, memory_devices
 from dse.space.memory_tiers import prefix_tier, tier_device_count, tier_energy_per_byte, tiers_of
-from dse.space.published import given_part, is_near, is_said, remove_published_facts
+from dse.space.published import given_part, is_near, is_said, remove_published_facts, without_tiers
 
 WORD = 2.0
 """Bytes of the values to which a process node's energies refer; others scale with their size. [B]"""
@@ -195,8 +195,9 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """
     if is_said(chip, "tdp"):
         modelled = remove_published_facts(chip)
-        watts, whole = design_power_by_part(modelled, decode_cores), peak_design_power(modelled, decode_cores)
-        return watts | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - whole, 0.0)}
+        watts = design_power_by_part(modelled, decode_cores)
+        part = peak_design_power(modelled, decode_cores) if chip.tiers is None else peak_design_power(given_part(chip, "tdp"))
+        return watts | {area.DIFFERENCE: where(is_as_rated(chip, decode_cores), chip.published.tdp - part, 0.0)}
     watts = _busy(chip)
     if isinstance(decode_cores, np.ndarray) or decode_cores:
         share = decode_cores / (chip.mesh.rows * chip.mesh.cols)
@@ -206,8 +207,9 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 @computed_per_batch
 def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled power equals that of the published chip; broadcasts over designs."""
-    return is_near(peak_design_power(remove_published_facts(chip), decode_cores), peak_design_power(given_part(chip, "tdp")))
+    """Whether the modelled power equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    own, part = (without_tiers(part) for part in (remove_published_facts(chip), given_part(chip, "tdp")))
+    return is_near(peak_design_power(own, decode_cores), peak_design_power(part))
 
 
 def _busy(chip: Chip) -> dict[str, Any]:

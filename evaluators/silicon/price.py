@@ -15,7 +15,7 @@ from dse.space.chip import Chip
 from dse.space.main_memory import main_memory, memory_devices
 from dse.space.memoize import memoize_by_identity
 from dse.space.memory_tiers import tiers_of
-from dse.space.published import given_part, is_near, is_said, remove_published_facts
+from dse.space.published import given_part, is_near, is_said, remove_published_facts, without_tiers
 
 WAFER = 300.0
 """Diameter of a wafer. [mm]"""
@@ -93,7 +93,8 @@ def price_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
     """
     if is_said(chip, "price"):
         price = price_by_part(replace(chip, published=replace(chip.published, price=None)), decode_cores)
-        more = chip.published.price - sum(price[name] for name in SOLD if name in price)
+        part = price if chip.tiers is None else price_by_part(given_part(chip, "price"))
+        more = chip.published.price - sum(part[name] for name in SOLD if name in part)
         return price | {area.DIFFERENCE: where(is_as_priced(chip, decode_cores), more, 0.0)}
     devices = memory_devices(chip)
     memory = 0.0 if devices is None else devices.price * main_memory(chip).capacity * _sold(chip)
@@ -225,5 +226,6 @@ def estimate_chip_price(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled price equals that of the published chip; broadcasts over designs."""
-    return is_near(estimate_chip_price(chip, decode_cores), estimate_chip_price(given_part(chip, "price")))
+    """Whether the modelled price equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    own, part = (without_tiers(part) for part in (chip, given_part(chip, "price")))
+    return is_near(estimate_chip_price(own, decode_cores), estimate_chip_price(part))

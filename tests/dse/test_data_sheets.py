@@ -135,6 +135,18 @@ def test_a_stated_figure_is_given_and_has_no_error_band():
     assert "die_mm2" in {band.metric for band in another.bands}
 
 
+@pytest.mark.parametrize("tier", ["tier_host", "tier_cxl"])
+def test_a_memory_tier_adds_to_what_a_data_sheet_states(tier):
+    words = ["chip=h100", "model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=2"]
+    alone, beside = dse.evaluate(words), dse.evaluate(words, f"+part@chip.tiers={tier}")
+    modelled = [dse.evaluate(words, "chip.published=null", *more) for more in ((), (f"+part@chip.tiers={tier}",))]
+    for name in ("die_mm2", "tdp"):
+        more = modelled[1].metrics[name] - modelled[0].metrics[name]
+        assert beside.metrics[name] - alone.metrics[name] == pytest.approx(more, abs=1e-6)
+        assert more >= 0
+    assert beside.metrics["system_price"] > alone.metrics["system_price"]
+
+
 NEW = (
     "b300", "groq3_lpu", "h20", "inferentia2", "l40s", "mi325x", "mi355x", "n150", "n300", "p150", "rtx5090", "rtx_pro_6000",
     "rubin", "sn40l", "t3k", "tpu_v5e", "tpu_v6e", "tpu_v7x", "trainium1", "trainium2", "gaudi2",
