@@ -99,13 +99,17 @@ def current_choice(group: str, name: str) -> str:
     return CHOICES.get(group, {}).get(name, name)
 
 
+NEVER_RENAMED = ("chip.tiers.",)
+"""Parts that came after fields were renamed: records in them have the present names alone."""
+
+
 @cache
 def renamed_fields() -> tuple[Alias, ...]:
     """Aliases of fields of a chip and of a mapping that were renamed, in the order of declaration.
 
     What `RENAMED_ADDRESSES` has of an old address on a machine counts there.
     """
-    aliases = dict.fromkeys(_renamed(Chip, "chip.", "chip."))
+    aliases = dict.fromkeys(pair for pair in _renamed(Chip, "chip.", "chip.") if not pair[1].startswith(NEVER_RENAMED))
     aliases |= dict.fromkeys(_renamed(Software, "mapping.", "mapping."))
     special = {
         alias.old: {record_kind.machine for record_kind in RENAMED_ADDRESSES if record_kind.old == alias.old}

@@ -174,6 +174,9 @@ def test_every_former_word_is_tried() -> None:
 def test_keys_are_made_of_former_words(words: list[str], design: str, workload: str, space: str) -> None:
     config = compose(words)
     found = build_question(config, find_study_folder(config))
+    if found.base.chip.published is not None:  # facts came later, and are in keys
+        config = compose([*words, "chip.published=null"])
+        found = build_question(config, find_study_folder(config))
     assert (design_key(found.base), workload_key(found.workload), found.space.key) == (design, workload, space)
 
 
