@@ -144,7 +144,10 @@ def _share_of_cores(chip: Chip, decode_cores: Any) -> Any:
 
 @computed_per_batch
 def is_as_sold(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled die area equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    """Whether the modelled die area equals that of the published chip, memory tiers apart.
+
+    Broadcasts over designs.
+    """
     own, part = (without_tiers(part) for part in (remove_published_facts(chip), given_part(chip, "die_area")))
     return is_near(die_area(own, decode_cores), die_area(part))
 

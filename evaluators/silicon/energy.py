@@ -207,7 +207,10 @@ def design_power_by_part(chip: Chip, decode_cores: Any = 0) -> dict[str, Any]:
 
 @computed_per_batch
 def is_as_rated(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled power equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    """Whether the modelled power equals that of the published chip, memory tiers apart.
+
+    Broadcasts over designs.
+    """
     own, part = (without_tiers(part) for part in (remove_published_facts(chip), given_part(chip, "tdp")))
     return is_near(peak_design_power(own, decode_cores), peak_design_power(part))
 

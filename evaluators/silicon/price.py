@@ -226,6 +226,9 @@ def estimate_chip_price(chip: Chip, decode_cores: Any = 0) -> Any:
 
 
 def is_as_priced(chip: Chip, decode_cores: Any = 0) -> Any:
-    """Whether the modelled price equals that of the published chip, memory tiers apart; broadcasts over designs."""
+    """Whether the modelled price equals that of the published chip, memory tiers apart.
+
+    Broadcasts over designs.
+    """
     own, part = (without_tiers(part) for part in (chip, given_part(chip, "price")))
     return is_near(estimate_chip_price(own, decode_cores), estimate_chip_price(part))
