@@ -52,6 +52,8 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
                 console.print(escape(f"{side.chip}: throughput {side.found.rate_band}"))
             if side.found and side.found.kernel_basis:
                 console.print(escape(f"{side.chip}: {BEYOND}{side.found.kernel_basis}"))
+            for text in (text for name, text in side.found.facts() if name == "data sheet") if side.found else ():
+                console.print(escape(f"{side.chip}: data sheet: {text}"))
         console.print(_facts_table(sides, objective))
         if notes := collect_comparison_notes(sides):
             console.print(f"[yellow]{escape(notes)}[/]")

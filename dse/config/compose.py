@@ -336,7 +336,7 @@ def _plain_config(config: Any, choices: dict[str, Any], typed: CommandLine) -> d
 def _as_given(config: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     """The chip whose facts its own file says, as that file has it, with the facts that nobody else says; nothing of others.
 
-    A part that is put beside chips, such as the links of a box, is there too: a chip in a box has its data sheet.
+    A part that is put beside chips, such as the links of a node, is there too: a chip in a node keeps its data sheet.
     Facts that are typed, or that a study's file says, are of the chip that the line or the study makes of it.
     """
     parts = config.get("chip")

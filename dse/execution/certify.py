@@ -28,7 +28,7 @@ from dse.evaluators.accounting.leaf_effects import (
 )
 from dse.execution.study import Study
 from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
-from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, Front
+from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, IncumbentFront
 from dse.search.samplers import Values
 from dse.space.array_math import Array
 from dse.space.design import Design, key_of_leaves
@@ -239,7 +239,7 @@ class Certifier:
         self.gap = log1p(float(study.search["gap"]))
         count, numbers = len(study.objectives), self.boxes.numbers
         cell = self.gap / CELLS.get(count, MANY_OBJECTIVES_CELLS)
-        front = Front(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
+        front = IncumbentFront(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
         self.search = BoxSearch(self.boxes, self.evaluator.bound_boxes, self.evaluator.evaluate_designs, front, self.gap)
         self.seconds = 0.0
         self._resumed = self._load(incumbents)
@@ -425,11 +425,11 @@ def find_box(study: Study, values: Values) -> BoxVerdict | None:
     )
 
 
-def _read_state(study: Study) -> tuple[Boxes, Front, list[float]]:
+def _read_state(study: Study) -> tuple[Boxes, IncumbentFront, list[float]]:
     """Stored leaves, front, and counts of boxes, designs and seconds."""
     with np.load(study.run_dir / STATE_FILE) as stored:
         arrays = {spec.name: stored[f"leaves_{spec.name}"] for spec in fields(Boxes) if spec.name != "gap"}
-        front = Front(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
+        front = IncumbentFront(0.0, *(stored[f"front_{name}"] for name in ("values", "option", "places")))
         return Boxes(**arrays, gap=np.zeros(len(arrays["option"]))), front, stored["counts"].tolist()
 
 

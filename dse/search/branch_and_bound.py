@@ -37,7 +37,7 @@ EvaluateFunction = Callable[[Array, Array], tuple[Array, Array]]
 
 
 @dataclass
-class Front:
+class IncumbentFront:
     """Feasible designs that no other of them beats.
 
     Attributes:
@@ -116,7 +116,7 @@ class BoxSearch:
     space: BoxSpace
     bound: BoundFunction
     evaluate: EvaluateFunction
-    front: Front
+    front: IncumbentFront
     gap: float
     open: Boxes = field(init=False)
     closed: list[Boxes] = field(default_factory=list)

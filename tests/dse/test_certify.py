@@ -28,7 +28,7 @@ from dse.execution.certify import (
 )
 from dse.execution.study import Study
 from dse.search.boxes import BoxSpace
-from dse.search.branch_and_bound import ROUNDING, BoxSearch, Front
+from dse.search.branch_and_bound import ROUNDING, BoxSearch, IncumbentFront
 from dse.search.pareto import front_mask
 from dse.space.array_math import Array
 from dse.space.design import stack_designs
@@ -248,7 +248,7 @@ def test_a_box_of_one_design_is_not_split_when_a_search_goes_on(tmp_path: Path) 
     exact = Certifier(study_of(tmp_path, *GRID, "search.gap=0"))
     exact.run(lambda gap, boxes, open_boxes: None)
     boxes, evaluator, front = exact.boxes, exact.evaluator, exact.search.front
-    empty = Front(0.0, front.values[:0], front.option[:0], front.places[:0])
+    empty = IncumbentFront(0.0, front.values[:0], front.option[:0], front.places[:0])
     resumed = BoxSearch(boxes, evaluator.bound_boxes, evaluator.evaluate_designs, empty, 0.0)
     resumed.resume(exact.search.leaves)
     assert resumed.run(lambda: None) == ""
@@ -395,7 +395,7 @@ def test_a_front_without_a_feasible_design_is_proved(tmp_path: Path) -> None:
 @pytest.mark.parametrize("objectives", [1, 2, 3])
 def test_gaps_are_those_of_their_definition(objectives: int) -> None:
     rng = np.random.default_rng(objectives)
-    front = Front(0.0, np.zeros((0, objectives)), np.zeros(0, np.int32), np.zeros((0, 1)))
+    front = IncumbentFront(0.0, np.zeros((0, objectives)), np.zeros(0, np.int32), np.zeros((0, 1)))
     values = rng.normal(size=(300, objectives))
     front.add(values, np.arange(300, dtype=np.int32), np.zeros((300, 1)))
     assert {tuple(row) for row in front.values} == {tuple(row) for row in values[front_mask(values, ["min"] * objectives)]}
@@ -407,7 +407,7 @@ def test_gaps_are_those_of_their_definition(objectives: int) -> None:
 
 def test_a_cell_has_one_member_that_is_near_the_others() -> None:
     rng = np.random.default_rng(3)
-    front = Front(0.1, np.zeros((0, 2)), np.zeros(0, np.int32), np.zeros((0, 1)))
+    front = IncumbentFront(0.1, np.zeros((0, 2)), np.zeros(0, np.int32), np.zeros((0, 1)))
     every = []
     for _ in range(20):
         values = rng.normal(size=(100, 2))

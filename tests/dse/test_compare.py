@@ -168,6 +168,16 @@ def test_the_table_has_a_column_a_chip_and_the_reasons_below(
         assert text in out
 
 
+def test_what_a_data_sheet_states_is_told_of_the_chip_that_has_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its area is compared with areas that are modelled."""
+    lines = run(capsys, monkeypatch, "chip=[h100,tile_gh200]", *SIZES).splitlines()
+    told = [line for line in lines if "data sheet: " in line]
+    assert any(line.startswith("h100: data sheet: die area 814 mm2; the model makes") for line in told)
+    assert not any(line.startswith("tile_gh200") for line in told)
+
+
 def test_json_has_every_metric_with_its_unit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.loads(run(capsys, monkeypatch, "--json", "--objective", "tpot", "chip=[a100,mesh8]", *SIZES))
     a100, mesh8 = document["chips"]
