@@ -10,6 +10,7 @@ from dse.execution.limit_filter import LimitFilter, accept_all, is_ruled_out
 from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.study import Study
 from dse.execution.workers import WorkerPool
+from dse.search.composed_objectives import PART_ASKS
 from dse.search.samplers import Ask, Feedback, Sampler, Values
 from dse.search.stopping import StopRules
 from dse.space.design import design_key
@@ -148,9 +149,9 @@ class _Search:
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
         self.recorded, self.told = len(self.asks), max(0, len(self.asks) - self.window)
         if self.structure is not None:
-            self.structure.load([design for _, design in self.asks])
+            self.structure.load([design for ask, design in self.asks if ask.number < PART_ASKS])
         for ask, design in self.asks:
-            outcome = self._feedback(design) if ask.number < self.told else None
+            outcome = self._feedback(ask, design) if ask.number < self.told else None
             self.source.restore(ask, outcome)
             if outcome is not None:
                 self.stops.note_result(outcome)
@@ -237,17 +238,17 @@ class _Search:
             ask, design = self.asks[self.told]
             if design not in self.known:
                 break
-            outcome = self._feedback(design)
+            outcome = self._feedback(ask, design)
             self.source.tell(ask, outcome)
             self.stops.note_result(outcome)
             self.told += 1
             self.enough = self.enough or self.stops.check_stagnation()
             self.fill()
 
-    def _feedback(self, design: str) -> Feedback:
+    def _feedback(self, ask: Ask, design: str) -> Feedback:
         """What the sampler is told of a design."""
         outcome = compute_feedback(self.asked, self.known[design])
-        if self.structure is None or outcome.objectives is None:
+        if self.structure is None or outcome.objectives is None or ask.number >= PART_ASKS:
             return outcome
         return replace(outcome, parts=self.structure.parts_of(self.known[design]))
 

@@ -24,6 +24,12 @@ SMALL_PART = 0.02
 FLOOR = 1e-4
 """Share of the median of a sum that is added to each part, since a part may be 0, which has no logarithm."""
 
+PART_ASKS = 256
+"""Asks whose results are modelled by parts; with more of them objectives are modelled as they are.
+
+A breakdown takes milliseconds a design, and an evaluation in a batch microseconds. A model learns from no more results
+(`acquisition.LEARN`)."""
+
 CONSTANT = 1e-9
 """Extent of a target below which it is the same for all designs, so that there is nothing to learn."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, KnownResults, LowFidelityPredictions
-from dse.search.composed_objectives import PartResults
+from dse.search.composed_objectives import PART_ASKS, PartResults
 from dse.search.design_encoding import DesignEncoder
 from dse.search.pareto import convert_to_minimisation
 from dse.search.samplers import (
@@ -165,7 +165,8 @@ class LocalSearch:
         at = np.concatenate([near, waiting])
         below = self._predict_below(known.rows, at)
         count = max(1, len(self._rows) // CANDIDATES_AHEAD)
-        return self._promise.choose_best(near, waiting, known, count, rng, below, self._part_results(known.rows, at))
+        parts = self._part_results(known.rows, at) if number <= PART_ASKS else None
+        return self._promise.choose_best(near, waiting, known, count, rng, below, parts)
 
     def _part_results(self, known: Array, at: Array) -> PartResults | None:
         """Parts of known results, and what is known without an evaluation; None where objectives have no composition."""

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dse.commands.notebook_api import find_study
 from dse.commands.run_study import run_study
-from dse.execution import objective_structure
+from dse.execution import ask_tell, objective_structure
 from dse.execution.study import Study
+from dse.search import local_search
 from dse.search.composed_objectives import PartResults, choose_parts, make_targets
 from dse.search.design_encoding import DesignEncoder
 from dse.search.gaussian_process import fit_scales, predict
@@ -205,6 +206,24 @@ def test_a_study_goes_on_by_the_parts_that_its_store_has_or_lacks(tmp_path: Path
     engine.dispose()
     run_study(rest)
     assert asks_of(rest) == asks_of(whole)
+
+
+def test_only_first_asks_have_parts_and_a_search_goes_on_beyond_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breakdowns of all designs of a long search would take longer than their evaluations."""
+    by_parts = batches(tmp_path / "parts", 24)
+    run_study(by_parts)
+    for module in (ask_tell, local_search):
+        monkeypatch.setattr(module, "PART_ASKS", 12)
+    whole = batches(tmp_path / "whole", 24)
+    run_study(whole)
+    run_study(batches(tmp_path / "again", 17))
+    rest = batches(tmp_path / "again", 24)
+    run_study(rest)
+    assert asks_of(rest) == asks_of(whole)
+    assert asks_of(whole)[:13] == asks_of(by_parts)[:13]
+    with closing(Store(whole.store)) as store:
+        held = store.find_explanations(whole.context, objective_structure.PARTS, list(store.results(whole.context)))
+    assert 0 < len(held) <= 12
 
 
 def test_a_part_that_is_no_number_is_said_once(
