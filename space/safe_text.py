@@ -52,10 +52,11 @@ def describe_left_out(by: Mapping[str, int], total: int, noun: str) -> str:
 def count_text(number: int, noun: str) -> str:
     """A count and its noun as text, in the plural except for 1.
 
-    >>> count_text(1, "case"), count_text(1200, "design")
-    ('1 case', '1,200 designs')
+    >>> count_text(1, "case"), count_text(1200, "design"), count_text(0, "box")
+    ('1 case', '1,200 designs', '0 boxes')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    plural = f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def strip_control_codes(text: str) -> str:

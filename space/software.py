@@ -14,7 +14,6 @@ from dse.space.mapping import (
     PipelineServingPlan,
     RegionPlan,
     ServingPipelinePlan,
-    ServingPlan,
     SharedCacheDiesPlan,
     TensorParallelPlan,
     TileCollectivePlan,
@@ -25,6 +24,7 @@ from dse.space.mapping import (
 )
 from dse.space.memoize import memoize_by_identity
 from dse.space.required_parts import Parts, WholeKinds
+from dse.space.serving_plan import ServingPlan
 from dse.space.stack import Stack
 
 DEVICES, REGIONS, PIPELINES, WHOLE_CHIP, MANY_DIES = "devices", "regions", "pipelines", "whole chip", "many dies"

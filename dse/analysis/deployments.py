@@ -31,10 +31,10 @@ from dse.space.knobs import Space, Value
 from dse.space.layers import layers
 from dse.space.limits import Infeasibility
 from dse.space.machines import CHAIN_LENGTH
-from dse.space.mapping import WHOLE_PROMPTS
 from dse.space.mapping import Mapping as ModelMapping
 from dse.space.requests import Requests
 from dse.space.safe_text import count_text
+from dse.space.serving_plan import WHOLE_PROMPTS
 from dse.space.software import SERVED_DEVICES, SERVED_DIES, SERVED_PIPELINES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import ServingLoad, Workload
 

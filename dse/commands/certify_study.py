@@ -15,6 +15,7 @@ from dse.execution.screen import ScreenResult
 from dse.execution.study import CERTIFY, Study
 from dse.execution.workers import make_evaluator
 from dse.search.samplers import ListSampler, Values
+from dse.space.safe_text import count_text
 from dse.store.store import Store
 from dse.terminal.progress import ProgressBar, ProgressCallback, say
 
@@ -33,9 +34,9 @@ def certify_study(
     """
     incumbents = _known_designs(study, store, screened)
     certifier = Certifier(study, incumbents)
-    say(f"  certify: begins with {len(certifier.search.front.values):,} designs of {len(incumbents):,} known ones")
+    say(f"  certify: begins with {count_text(len(certifier.search.front.values), 'design')} of {len(incumbents):,} known")
     if certifier.resumed_boxes:
-        say(f"  certify: going on from {certifier.resumed_boxes:,} boxes")
+        say(f"  certify: going on from {count_text(certifier.resumed_boxes, 'box')}")
     budget = int(study.search["boxes"])
     with ProgressBar("certify", report_progress, unit="boxes") as bar:
 

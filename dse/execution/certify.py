@@ -35,6 +35,7 @@ from dse.space.design import Design, key_of_leaves
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob, Space
+from dse.space.safe_text import count_text
 from dse.space.workload import BatchCase
 from dse.terminal.atomic_files import write_atomically
 
@@ -457,9 +458,9 @@ def format_share(lead: float) -> str:
 
 def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     """What a certificate says, what it rests on, and what it took, as lines of text."""
-    choices = f"{record['designs']:,} design{'s' * (record['designs'] != 1)}"
+    choices = count_text(record["designs"], "design")
     if record["intervals"]:
-        choices = f"{record['designs']:,} combinations with any {' and any '.join(record['intervals'])}"
+        choices = f"{count_text(record['designs'], 'combination')} with any {' and any '.join(record['intervals'])}"
     wanted = f"{record['wanted_gap']:.3g}" if record["wanted_gap"] == 0 else f"{100 * record['wanted_gap']:.3g} %"
     if not record["front"] and record["reached"]:
         first = f"no design among {choices} is feasible"
@@ -482,9 +483,8 @@ def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     if SAMPLED in bases:
         first = f"as far as sampled directions hold, {first}"
     rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
-    effort = (
-        f"{record['boxes']:,} boxes bounded and {record['evaluated_designs']:,} designs evaluated in {record['seconds']:.3g} s"
-    )
+    bounded, evaluated = count_text(record["boxes"], "box"), count_text(record["evaluated_designs"], "design")
+    effort = f"{bounded} bounded and {evaluated} evaluated in {record['seconds']:.3g} s"
     return [first, f"rests on {rests or 'no direction: each design is a box'}", effort]
 
 

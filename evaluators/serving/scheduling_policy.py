@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from dse.space.errors import DesignError, choose_option
-from dse.space.mapping import ServingPlan, pool_phases
 from dse.space.registry import Registry
+from dse.space.serving_plan import ServingPlan, pool_phases
 
 
 @dataclass(frozen=True, slots=True)

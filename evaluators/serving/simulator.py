@@ -31,8 +31,8 @@ from dse.evaluators.serving.simulator_state import (
 from dse.evaluators.serving.token_gap_histogram import OCTAVES, PER_OCTAVE
 from dse.space.array_math import Array
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.mapping import ROUTING
 from dse.space.requests import Requests
+from dse.space.serving_plan import ROUTING
 from dse.space.workload import Speculation
 
 NO_STOP = StopBounds()
@@ -127,7 +127,7 @@ class Deployment(NamedTuple):
     Attributes:
         pools: one, or one that prefills and one that decodes.
         transfer: of caches between two pools; None for one.
-        routing: routing of requests, of `space.mapping.ROUTING`.
+        routing: routing of requests, of `space.serving_plan.ROUTING`.
     """
 
     pools: tuple[InstancePool, ...]
@@ -201,7 +201,7 @@ def simulate_serving(
         requests: with times.
         pools: one, or prefill and decode.
         transfer: of caches between two pools; `nearest` and `aware` are set by `routing`. None is at once.
-        routing: routing of requests, of `space.mapping.ROUTING`.
+        routing: routing of requests, of `space.serving_plan.ROUTING`.
         stop: bounds on simulated time and on queues.
         log: how many iterations to keep.
 

@@ -25,8 +25,8 @@ from dse.evaluators.workloads.serving import evaluate_cases
 from dse.space.array_math import Array
 from dse.space.lazy_metrics import compute_all, requested_metrics
 from dse.space.lazy_metrics import select_metrics as wanted
-from dse.space.mapping import ROUTING
 from dse.space.requests import Requests, make_requests
+from dse.space.serving_plan import ROUTING
 
 TIMES = ("ttft", "ttft_p50", "ttft_p90", "ttft_p99")
 

@@ -12,8 +12,8 @@ from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
 from dse.evaluators.serving.steady_state_solver import solve_deployments
-from dse.space.mapping import ROUTING
 from dse.space.requests import Requests, make_requests
+from dse.space.serving_plan import ROUTING
 
 RULES = ("chunked_prefill", "prefill_first", "orca", "pd_fusion")
 

@@ -18,10 +18,11 @@ from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.design import Design
 from dse.space.layers import per_reach
-from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
+from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.memory_tiers import prefix_tier
 from dse.space.model import Model
+from dse.space.serving_plan import is_disaggregated, pool_phases
 from dse.space.workload import ServingLoad
 
 

@@ -31,9 +31,9 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
 from dse.evaluators.accounting.serving_runs.steady_state_run import ITERATION_FIDELITY, STEADY
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.space.design import Design
-from dse.space.mapping import ServingPlan
 from dse.space.memory_tiers import prefix_bandwidth
 from dse.space.requests import Requests
+from dse.space.serving_plan import ServingPlan
 from dse.space.workload import ServingLoad
 
 POOL_NAMES = ("instance", "prefill instance", "decode instance")

@@ -17,8 +17,9 @@ from dse.evaluators.layouts.tensor_formats import weight_format
 from dse.evaluators.serving.kv_memory import WATERMARK, RequestMemory
 from dse.space.array_math import maximum, where
 from dse.space.chip import Chip
-from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, ServingPlan
+from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
 from dse.space.model import Model
+from dse.space.serving_plan import ServingPlan
 from dse.space.workload import ServingLoad
 
 HEAD = "head"

@@ -19,8 +19,8 @@ from dse.evaluators.layouts.multi_die import DieSplit, die_split
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens, policies_with_batch
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.design import Design
-from dse.space.mapping import instance_counts, is_disaggregated, pool_phases
 from dse.space.memoize import memoize_by_identity
+from dse.space.serving_plan import instance_counts, is_disaggregated, pool_phases
 from dse.space.workload import ServingLoad
 
 ReplicaWork = tuple[IterationWork, DieSplit]

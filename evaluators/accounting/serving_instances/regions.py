@@ -57,8 +57,9 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping, is_disaggregated, pool_phases, served_chips
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.serving_plan import is_disaggregated, pool_phases, served_chips
 from dse.space.workload import ServingLoad
 
 PHASES = ("prefill", "decode")

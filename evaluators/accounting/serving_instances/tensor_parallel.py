@@ -103,7 +103,8 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping, TensorParallelPlan, is_disaggregated, pool_phases
+from dse.space.mapping import BYTES_BY_FORMAT, Mapping, TensorParallelPlan
+from dse.space.serving_plan import is_disaggregated, pool_phases
 from dse.space.workload import ServingLoad
 
 

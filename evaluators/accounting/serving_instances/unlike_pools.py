@@ -36,10 +36,11 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import value_at_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import has_main_memory, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, POOL_PHASES
+from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.serving_plan import POOL_PHASES
 from dse.space.software import SOFTWARE, software_of
 from dse.space.workload import ServingLoad
 

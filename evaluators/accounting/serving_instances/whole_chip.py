@@ -95,8 +95,9 @@ from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
-from dse.space.mapping import Mapping, is_disaggregated, pool_phases, served_chips
+from dse.space.mapping import Mapping
 from dse.space.memoize import memoize_by_identity
+from dse.space.serving_plan import is_disaggregated, pool_phases, served_chips
 from dse.space.workload import ServingLoad
 
 ERROR_SAMPLES = 20

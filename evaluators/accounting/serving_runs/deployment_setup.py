@@ -11,7 +11,8 @@ from dse.evaluators.serving.kv_memory import KvMemory, RequestMemory, host_block
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, policies_with_batch
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.space.mapping import PipelineServingPlan, ServingPlan, instance_counts
+from dse.space.mapping import PipelineServingPlan
+from dse.space.serving_plan import ServingPlan, instance_counts
 from dse.space.workload import ServingLoad
 
 

@@ -34,7 +34,7 @@ from dse.space.array_math import Array, distinct_columns
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.lazy_metrics import expected_metrics
-from dse.space.mapping import ServingPlan
+from dse.space.serving_plan import ServingPlan
 from dse.space.workload import ServingLoad
 
 Tables = tuple[tuple[IterationTime, ...], Array, Array]

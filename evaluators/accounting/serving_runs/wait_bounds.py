@@ -27,8 +27,8 @@ from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, pool_policies
 from dse.evaluators.serving.steady_state import request_mix
 from dse.space.array_math import Array, maximum, minimum
-from dse.space.mapping import ServingPlan
 from dse.space.requests import Requests
+from dse.space.serving_plan import ServingPlan
 from dse.space.workload import ServingLoad
 
 TAIL_SHARE = 0.01
