@@ -379,9 +379,19 @@ def _names(wanted: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _nearest_sibling(wanted: Sequence[str], known: list[str]) -> str:
+    """Hint about the last group of an address that exists: its nearest field, and all of them.
+
+    >>> _nearest_sibling(["chip", "l2", "sze"], ["chip.l2.size", "chip.l2.width", "chip.cores"])
+    "did you mean 'size'? valid: size, width"
+    >>> _nearest_sibling(["chip", "l3", "size"], ["chip.l2.size", "chip.l2.width", "chip.cores"])
+    "did you mean 'l2'? valid: cores, l2"
+    """
     paths = [address.split(".") for address in known]
-    siblings = {path[-1] for path in paths if _names(wanted[:-1], path[:-1])}
-    return suggest_nearest(wanted[-1], siblings or known)
+    for depth in range(len(wanted) - 1, 0, -1):
+        siblings = {path[depth] for path in paths if len(path) > depth and _names(wanted[:depth], path[:depth])}
+        if siblings:
+            return suggest_nearest(wanted[depth], siblings)
+    return suggest_nearest(wanted[0], {path[0] for path in paths})
 
 
 MAX_EXACT_INTEGER = 2**53

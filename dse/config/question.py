@@ -96,6 +96,7 @@ def build_question(config: Dict[str, Any], folder: Path, *, fewer: bool = False)
     }
     bases = {name: base for name, (base, _) in devices.items()}
     moving, following = split_knobs_and_ties(build_space_of_chips(config["space"], bases) if fewer else config["space"])
+    _refuse_foreign_knobs(moving, bases)
     knobs = parse_conditions([_parse_knob(address, knob, bases) for address, knob in moving.items()], bases)
     knobs = find_knobs_read_anywhere(bases, knobs) if fewer else knobs
     tied = parse_ties(following, bases, knobs)
@@ -470,12 +471,33 @@ def _check_shape(config: Dict[str, Any]) -> None:
         raise DesignError(f"name: {name!r} cannot name a folder")
 
 
+def _refuse_foreign_knobs(moving: Dict[str, Any], bases: Dict[str, Design]) -> None:
+    """Refuse knobs of which no chip has the address.
+
+    Raises:
+        DesignError: one with the nearest valid address; of several, how many there are.
+    """
+    refusals: dict[str, str] = {}
+    for address in moving:
+        try:
+            chips.chips_with_address(bases, address)
+        except DesignError as error:
+            refusals[address] = str(error)
+    if len(refusals) > 1:
+        kept = len(moving) - len(refusals)
+        removed = ", or leave the others out: " + " ".join(f"~space.{address}" for address in refusals) if kept else ""
+        chip_names = ", ".join(filter(None, bases)) or "this chip"
+        raise DesignError(
+            f"space: {chip_names} with its mapping has {kept or 'none'} of the {len(moving)} knobs of this space, "
+            f"such as {next(iter(refusals))}; choose a chip or a study that fits{removed}"
+        )
+    if refusals:
+        raise DesignError(f"space: {next(iter(refusals.values()))}")
+
+
 def _parse_knob(address: str, config: Dict[str, Any], bases: Dict[str, Design]) -> Knob:
     where = f"space.{address}"
-    try:
-        base = bases[chips.chips_with_address(bases, address)[0]]
-    except DesignError as error:
-        raise DesignError(f"space: {error}") from None
+    base = bases[chips.chips_with_address(bases, address)[0]]
     leaf = addresses(base, address)[0]
     spec = field_at(base, leaf)
     unit = spec.metadata["unit"]

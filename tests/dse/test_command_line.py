@@ -100,6 +100,11 @@ MISTAKES = [
     ("run study=quickstart space.chip.cores=range(5,5)", "range leaves out its end"),
     ("run study=quickstart space.chip.cores=[]", "space.chip.cores: no value to choose from"),
     ("run study=quickstart +space.chip.foo=choice(1,2)", "no field 'chip.foo'"),
+    (
+        "run study=quickstart chip=npu64",
+        "has 2 of the 6 knobs of this space, such as chip.cores; choose a chip or a study that fits",
+    ),
+    ("run study=quickstart chip=wse2", "has none of the 6 knobs of this space, such as chip.cores"),
     ("run study=quickstart report.lines=4", "report.lines"),
     ("run study=quickstart report.bars=[{x:chip.foo}]", "report.bars: no field 'chip.foo'"),
     ("run study=quickstart report.bars=[{x:chip.cores,of:opertor}]", "did you mean 'operator'"),
