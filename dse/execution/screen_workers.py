@@ -60,7 +60,7 @@ class ScreenWorkers:
         self._start_pool().wait()
 
     def close(self) -> None:
-        """End other processes."""
+        """End the other processes of the screen."""
         if self._pool is not None:
             self._pool.close()
         self._pool = None

@@ -1,7 +1,7 @@
-"""Workers of a study: designs go in, results come out, in any order. A failing design costs only itself.
+"""Workers of a study: designs go in and results come out, in any order.
 
-Workers take designs as they are asked and hand results back as they are ready; `dse/execution/pool` has the loop. What they do
-not do: decide what is evaluated, or in which order a sampler hears of it.
+A failing design costs only itself. Workers take designs as they are asked and hand results back as they are ready;
+`dse/execution/pool` has the loop. What they do not do: decide what is evaluated, or in which order a sampler hears of it.
 """
 
 import time
@@ -109,7 +109,7 @@ class StudyWorkers:
         return [item.value for item in self._pool.withdraw()]
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, whatever they do."""
         self._pool.close()
 
 

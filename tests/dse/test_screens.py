@@ -66,7 +66,7 @@ def test_a_front_without_designs_has_its_objectives(tmp_path: Path) -> None:
 
 
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = toy(tmp_path, "screen.run=true")
+    study = toy(tmp_path, "screen.run=true", "workers=serial")
     screen = run_screen(study, lambda done, total, size: None)
     stored = screen.blocks[0].read_table().to_pandas()
     assert screen.left
@@ -75,7 +75,7 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert {"energy", "price_per_mtoken"} <= set(screen.front)
     assert shown["energy"].notna().all()
     monkeypatch.setattr("dse.execution.screen_block.requested_metrics", lambda study: PHASE_POWER_METRICS)
-    whole = toy(tmp_path / "whole", "screen.run=true")
+    whole = toy(tmp_path / "whole", "screen.run=true", "workers=serial")
     everything = run_screen(whole, lambda done, total, size: None)
     assert not everything.left
     # what is whole is not evaluated again

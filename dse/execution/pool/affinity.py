@@ -12,7 +12,7 @@ UNFAMILIAR_FACTOR = 1.4
 
 
 class Item(NamedTuple):
-    """One item of work.
+    """An item of work, as a pool gets it.
 
     Attributes:
         key: tells it from all others that are not answered yet.

@@ -45,7 +45,7 @@ def map_on_workers(settings: WorkerSettings, work: Callable[[T], R], values: Seq
 
 
 def map_beside_this_process(work: Callable[[T], R], values: Sequence[T]) -> list[R]:
-    """Apply a function to a few values: the first here, each other one in a process of its own at the same time.
+    """Results of a function for a few values: the first here, the others in processes.
 
     Args:
         work: found in a module by its name, or a `partial` of such a function; what fails elsewhere is done here.

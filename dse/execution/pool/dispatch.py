@@ -1,4 +1,4 @@
-"""The dispatch loop of a pool of workers: batches, deaths, hangs, retries, affinity and answers, each exactly once.
+"""Dispatch loop of a pool: batches, deaths, hangs and retries of workers, and their answers.
 
 Contract, for all kinds of workers: an item that was submitted is answered once, by its result or by a `Failure`. A worker that
 died, hung or could not read its call is replaced, and what it was sent is tried again; each of these items alone, so that the
@@ -11,13 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dse.execution.pool.affinity import Affinity, Item
 from dse.execution.pool.worker_calls import Failure, OneByOne, Reply, Work
 from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind, WorkerLostError
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 START_LIMIT_S = 60.0
 """What a worker may take to start and warm up. [s]"""
@@ -34,7 +37,7 @@ BATCH_S = 0.1
 
 @dataclass(frozen=True)
 class PoolRules:
-    """Rules of a pool.
+    """Rules of a pool: limits, retries, batches.
 
     Attributes:
         retries: how many times more an item is tried, alone, once a worker was lost at it alone.
@@ -72,8 +75,8 @@ class WorkerInterval(NamedTuple):
     end: float
 
 
-class Answer(NamedTuple):
-    """Answer to one item.
+class ItemAnswer(NamedTuple):
+    """Answer to an item of work, by a worker.
 
     Attributes:
         key: of the item.
@@ -177,14 +180,18 @@ class Pool:
         self._queue, self._suspects = deque[Item](), deque[Item]()
         self._work: _Work | None = None
         self._tries: dict[Any, int] = {}  # of items that were at a worker that was lost, how often they were lost alone
-        self._answers: list[Answer] = []
+        self._answers: list[ItemAnswer] = []
         self._unanswered = 0
         self._pace, self._affinity, self._apart = ItemDuration(), Affinity(), False
         self._workers: list[_Worker] = []
         self._numbers = self._stage = self._false_starts = 0
         self._most, self._wanted, self._looked = inf, 0, -inf
         self._gone = 0.0
-        self._hire()
+        try:
+            self._hire()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def count(self) -> int:
@@ -216,7 +223,7 @@ class Pool:
         self._unanswered += len(self._queue) - before
         self._assign()
 
-    def collect(self) -> list[Answer]:
+    def collect(self) -> list[ItemAnswer]:
         """Answers as soon as there are any; workers that died or hang are replaced meanwhile.
 
         Raises:
@@ -240,7 +247,7 @@ class Pool:
         *,
         apart: bool = False,
         failures: bool = False,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[ItemAnswer]:
         """Apply a function to values; yields answers as they come, with the places of the values as keys.
 
         With a `window`, values are taken from the iterable only as they are needed.
@@ -276,6 +283,11 @@ class Pool:
         finally:  # whoever asked may have had enough, while workers are still at it
             if self._unanswered or self._answers:
                 self._end_workers()
+
+    def map_in_order(self, work: Callable[[T], R], values: Sequence[T]) -> list[R]:
+        """Results of a function for values, in their order; as `map`."""
+        results = {answer.key: answer.value for answer in self.map(work, values)}
+        return [results[place] for place in range(len(values))]
 
     def wait(self) -> None:
         """Wait until all workers have started."""
@@ -389,7 +401,7 @@ class Pool:
         """One item has failed; of several, each is tried alone."""
         if len(batch) == 1:
             self._tries.pop(batch[0].key, None)
-            self._answers.append(Answer(batch[0].key, batch[0].value, failure, turn))
+            self._answers.append(ItemAnswer(batch[0].key, batch[0].value, failure, turn))
             return
         for item in batch:
             self._tries.setdefault(item.key, 0)
@@ -426,7 +438,7 @@ class Pool:
         for item, outcome in zip(batch, reply.outcomes, strict=True):
             self._tries.pop(item.key, None)
             failed = isinstance(outcome, Failure)
-            self._answers.append(Answer(item.key, item.value if failed else outcome, outcome if failed else None, turn))
+            self._answers.append(ItemAnswer(item.key, item.value if failed else outcome, outcome if failed else None, turn))
         self._pace.learn(reply.seconds / len(batch))
         if not reply.fresh:  # what it holds is given back when it ends; what it was sent behind is tried by another
             self._drop_worker(worker)

@@ -18,7 +18,7 @@ from typing import Any
 from dse.execution.pool.local_worker import HEADER, encode_message
 from dse.execution.pool.this_process import ThisProcessWorker
 from dse.execution.pool.worker_calls import Reply
-from dse.execution.pool.worker_kind import DIED, WorkerLostError, last_line, refuse_start
+from dse.execution.pool.worker_kind import DIED, WorkerKind, WorkerLostError, last_line, refuse_start
 from dse.execution.pool.worker_settings import cpu_count
 from dse.terminal import orphan_processes as left
 from dse.terminal.child_python import build_child_environment, build_python_command
@@ -33,7 +33,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class LocalWorker:
-    """One worker process.
+    """Worker that is a process of this machine.
 
     Args:
         errors: file for what it writes to standard error.
@@ -47,7 +47,8 @@ class LocalWorker:
         self.socket.setblocking(False)
         self._out, self._in, self._closed = bytearray(), bytearray(), False
         environment = {**dict.fromkeys(THREADS, "1"), **build_child_environment(), MARK: str(os.getpid())}
-        with theirs:
+        with theirs, contextlib.ExitStack() as unless_started:
+            unless_started.callback(self.socket.close)
             self.process = subprocess.Popen(
                 build_python_command("-c", COMMAND, str(theirs.fileno())),
                 env=environment,
@@ -57,6 +58,7 @@ class LocalWorker:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+            unless_started.pop_all()
 
     @property
     def ready(self) -> bool:
@@ -82,7 +84,7 @@ class LocalWorker:
                 del self._out[: self.socket.send(self._out)]
 
     def read(self) -> None:
-        """Read what has come."""
+        """Read what the worker has sent so far."""
         with contextlib.suppress(BlockingIOError):
             try:
                 while part := self.socket.recv(1 << 20):
@@ -92,7 +94,7 @@ class LocalWorker:
             self._closed = True
 
     def take(self) -> Reply:
-        """The oldest reply."""
+        """Reply to the oldest call that has none yet."""
         if len(self._in) < HEADER or not self.ready:
             raise WorkerLostError(DIED)
         end = HEADER + int.from_bytes(memoryview(self._in)[:HEADER])
@@ -112,14 +114,14 @@ class LocalWorker:
         self.socket.close()
 
 
-class LocalProcesses:
+class LocalProcesses(WorkerKind[Any]):
     """Kind of workers in processes of this machine.
 
     Args:
         count: of them; 0 for one per CPU.
     """
 
-    name, children = "processes", True
+    children = True
 
     def __init__(self, count: int = 0) -> None:
         self._count = count or cpu_count()
@@ -128,15 +130,15 @@ class LocalProcesses:
         left.adopt_orphans()
 
     def count(self) -> int:
-        """Number of workers."""
+        """Number of processes that there should be."""
         return self._count
 
     def encode(self, value: Any) -> bytes:
-        """A pickle of a value."""
+        """A pickle of a function or of values."""
         return pickle.dumps(value)
 
     def start(self) -> LocalWorker:
-        """Start a process.
+        """Start a process, which then waits for calls.
 
         Raises:
             PoolNotStartedError: the machine has no room for one.
@@ -177,12 +179,8 @@ class LocalProcesses:
         self._errors.seek(0)
         return last_line(self._errors.read().decode(errors="replace"))
 
-    def describe_room(self) -> str:
-        """That the machine is too busy."""
-        return f"the machine has {cpu_count()} CPUs and is too busy; run with workers=serial"
-
     def close(self) -> None:
-        """End what workers left."""
+        """End the processes that workers have left."""
         self.check(after_death=True)
         self._errors.close()
 
@@ -206,7 +204,7 @@ class WithThisProcess(LocalProcesses):
 
     def wait(self, handles: Sequence[Any], timeout: float) -> list[Any]:
         """Workers that have a reply; this process's own works when its reply is taken."""
-        here = [handle for handle in handles if handle is self._here]
+        own = [handle for handle in handles if handle is self._here]
         others = [handle for handle in handles if handle is not self._here]
-        ready = super().wait(others, 0.0 if here else timeout)
-        return ready or here
+        ready = super().wait(others, 0.0 if own else timeout)
+        return ready or own

@@ -12,11 +12,11 @@ from typing import Any
 
 from dse.execution.pool.ray_cluster import RayCluster
 from dse.execution.pool.worker_calls import ProcessWorker, Reply
-from dse.execution.pool.worker_kind import DIED, WorkerLostError
+from dse.execution.pool.worker_kind import DIED, WorkerKind, WorkerLostError
 
 
 class RayWorker:
-    """One actor.
+    """Worker that is an actor of Ray.
 
     Args:
         ray: the library.
@@ -27,31 +27,29 @@ class RayWorker:
         self._ray, self.actor, self.answers = ray, actor, deque[Any]()
 
     def send(self, name: str, *args: Any) -> None:
-        """Send a call."""
+        """Send a call behind earlier ones."""
         self.answers.append(getattr(self.actor, name).remote(*args))
 
     def take(self) -> Reply:
-        """The oldest reply."""
+        """Reply to the oldest call that has none yet."""
         try:
             return Reply(*self._ray.get(self.answers.popleft()))
         except Exception as error:  # it died, or its answer could not be carried
             raise WorkerLostError(_reason_text(self._ray, error)) from None
 
     def kill(self) -> None:
-        """End the actor."""
-        with contextlib.suppress(Exception):  # it may be dead
+        """End the actor, which may be dead."""
+        with contextlib.suppress(Exception):
             self._ray.kill(self.actor)
 
 
-class RayActors:
+class RayActors(WorkerKind[RayWorker]):
     """Kind of workers that are actors.
 
     Args:
         cluster: where.
         count: of actors; 0 for one for each CPU that the cluster has, also while machines join and leave.
     """
-
-    name, children = "ray", False
 
     def __init__(self, cluster: RayCluster, count: int = 0) -> None:
         self._cluster, self._ray, self._count = cluster, cluster.ray, count
@@ -66,7 +64,7 @@ class RayActors:
         return bytes(self._ray.cloudpickle.dumps(value))
 
     def start(self) -> RayWorker:
-        """Start an actor."""
+        """Start an actor, once a CPU is free."""
         return RayWorker(self._ray, self._actor.remote())
 
     def wait(self, handles: Sequence[RayWorker], timeout: float) -> list[RayWorker]:
@@ -93,7 +91,7 @@ class RayActors:
         return self._cluster.last_words()
 
     def describe_room(self) -> str:
-        """CPUs of the cluster."""
+        """CPUs that the cluster has, and free ones."""
         free, total = (resources().get("CPU", 0) for resources in (self._ray.available_resources, self._ray.cluster_resources))
         return f"the cluster has {total:g} CPUs, {free:g} of them free; free some, or run with workers=serial"
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dse.execution.pool.worker_calls import Reply, Worker
+from dse.execution.pool.worker_kind import WorkerKind
 
 
 class ThisProcessWorker:
@@ -18,51 +19,31 @@ class ThisProcessWorker:
         self._worker, self._calls = Worker(pickled=pickled), deque[tuple[str, tuple[Any, ...]]]()
 
     def send(self, name: str, *args: Any) -> None:
-        """Queue a call."""
+        """Queue a call behind earlier ones."""
         self._calls.append((name, args))
 
     def take(self) -> Reply:
-        """Do the oldest call."""
+        """Do the oldest call, and return its reply."""
         name, args = self._calls.popleft()
         reply: Reply = getattr(self._worker, name)(*args)
         return reply
 
     def kill(self) -> None:
-        """Drop what it was sent."""
+        """Drop the calls that it was sent."""
         self._calls.clear()
 
 
-class ThisProcess:
-    """Kind of one worker, in this process."""
-
-    name, children = "serial", False
+class ThisProcess(WorkerKind[ThisProcessWorker]):
+    """Kind of one worker, which is this process."""
 
     def count(self) -> int:
-        """One."""
+        """Number of workers, which is one."""
         return 1
 
-    def encode(self, value: Any) -> Any:
-        """The value itself."""
-        return value
-
     def start(self) -> ThisProcessWorker:
-        """Make the worker."""
+        """Make the worker, which needs no start."""
         return ThisProcessWorker()
 
     def wait(self, handles: Sequence[ThisProcessWorker], timeout: float) -> list[ThisProcessWorker]:
         """The worker: it works when its reply is taken."""
         return list(handles)
-
-    def check(self, *, after_death: bool = False) -> None:
-        """Do nothing: this process runs."""
-
-    def last_words(self) -> str:
-        """Empty: what it writes is seen."""
-        return ""
-
-    def describe_room(self) -> str:
-        """Empty: there is always room."""
-        return ""
-
-    def close(self) -> None:
-        """Do nothing: nothing was started."""

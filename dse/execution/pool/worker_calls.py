@@ -1,4 +1,4 @@
-"""What a worker does with a call: run a batch, tell a failing item from the others, and say what that took.
+"""Calls of a worker: it runs a batch, and tells a failing item from the others.
 
 A worker imports this module first, so nothing heavy is imported here.
 """
@@ -118,7 +118,7 @@ class Worker:
         return Reply([])
 
     def call(self, work: Any, values: Any, tries: int) -> Reply:
-        """Results of a batch.
+        """Results of a batch, with what it took.
 
         Args:
             work: the function; None for that of the last call.
@@ -137,7 +137,7 @@ class Worker:
 
 
 class ProcessWorker(Worker):
-    """Worker in a process of its own: calls are pickled, memory is limited, and what a failure left is ended."""
+    """Worker in a process of its own, with limited memory, which ends what a failed item left."""
 
     def __init__(self) -> None:
         super().__init__(pickled=True)

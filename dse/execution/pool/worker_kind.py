@@ -1,9 +1,10 @@
 """What the pool asks of a kind of workers, and what a pool that cannot start says."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dse.execution.pool.worker_calls import Reply
+from dse.execution.pool.worker_settings import cpu_count
 from dse.space.errors import DesignError
 from dse.space.safe_text import mask_passwords, strip_control_codes
 
@@ -14,7 +15,7 @@ class WorkerHandle(Protocol):
     """One worker, as the pool sees it."""
 
     def send(self, name: str, *args: Any) -> None:
-        """Send a call of a method of `Worker`; it is queued behind earlier ones, and this never waits for the worker."""
+        """Send a call of a method of `Worker`, behind earlier ones, without waiting."""
 
     def take(self) -> Reply:
         """Reply to the oldest call that has none yet, once `WorkerKind.wait` has given this worker.
@@ -27,28 +28,34 @@ class WorkerHandle(Protocol):
         """End the worker, whatever it does; it may have ended already."""
 
 
-class WorkerKind(Protocol[H]):
-    """Kind of workers: how they start, answer and end.
+class WorkerKind(Generic[H]):
+    """Kind of workers: how they start, answer and end; by default they are in this process.
 
     Attributes:
-        name: as in `workers=NAME`.
         children: whether workers are children of this process, whose CPU time the kernel adds to its own.
     """
 
-    name: str
-    children: bool
+    children = False
 
     def count(self) -> int:
         """Number of workers that there should be now."""
-
-    def encode(self, value: Any) -> Any:
-        """A function or values as workers of this kind get them."""
+        raise NotImplementedError
 
     def start(self) -> H:
-        """Start a worker, without waiting until it runs."""
+        """Start a worker, without waiting until it runs.
+
+        Raises:
+            PoolNotStartedError: the machine has no room for it.
+        """
+        raise NotImplementedError
 
     def wait(self, handles: Sequence[H], timeout: float) -> list[H]:
         """Workers that have a reply or have died, as soon as there are any, or after a time. [s]"""
+        raise NotImplementedError
+
+    def encode(self, value: Any) -> Any:
+        """A function or values, as workers of this kind get them."""
+        return value
 
     def check(self, *, after_death: bool = False) -> None:
         """Refuse to go on where all workers are lost; after the death of one, end what it left.
@@ -59,9 +66,11 @@ class WorkerKind(Protocol[H]):
 
     def last_words(self) -> str:
         """Last line that a worker wrote to standard error, after a colon; empty string if none."""
+        return ""
 
     def describe_room(self) -> str:
         """What there is for more workers, as text."""
+        return f"the machine has {cpu_count()} CPUs and is too busy; run with workers=serial"
 
     def close(self) -> None:
         """End what was started beside the workers."""
@@ -93,7 +102,7 @@ MOST_OF_A_LOG = 10_000
 
 
 def last_line(text: str) -> str:
-    r"""Last line of what a worker wrote, after a colon and without passwords; empty string if there is none.
+    r"""Last line of a text, after a colon and without passwords; empty string if none.
 
     >>> last_line(":job_id:1\nMemoryError\n\n")
     ': MemoryError'

@@ -31,7 +31,7 @@ class WorkerSettings:
 
     @property
     def parallel_kind(self) -> str:
-        """Kind of the workers once they are started: `auto` takes processes of this machine, or the cluster at an address."""
+        """Kind of workers once started: `auto` takes processes here, or the cluster at an address."""
         return self.kind if self.kind != "auto" else "ray" if self.address else "processes"
 
     @property
