@@ -7,11 +7,9 @@ that it cannot beat shows that it is slower.
 
 import contextlib
 import math
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Event
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,9 @@ from dse.evaluators.serving.max_rate import (
 from dse.evaluators.serving.simulator import CALLED_OFF, NO_STOP, ServingRun
 from dse.evaluators.serving.simulator_state import StopBounds
 from dse.evaluators.serving.slo_bounds import BREAKING_FACTOR, SloBounds, latency_percentiles
+from dse.execution.pool.dispatch import Pool
+from dse.execution.pool.threads import Threads
+from dse.execution.pool.worker_settings import cpu_count
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.units import format_quantity
@@ -89,22 +90,14 @@ class SimulatedDeployment:
         return self.capacity.rate if self.capacity else 0.0
 
 
-def thread_count() -> int:
-    """Number of simultaneous simulation runs; the compiled loop does not block other threads."""
-    return max(1, min(SIMULATIONS_PER_WAVE, os.cpu_count() or 1))
-
-
 @contextlib.contextmanager
-def thread_pool() -> Iterator[ThreadPoolExecutor]:
+def thread_pool() -> Iterator[Pool]:
     """Context with threads for simulation runs, which stop soon after an exception such as Ctrl-C."""
-    over = Event()
-    with ThreadPoolExecutor(thread_count(), initializer=CALLED_OFF.set, initargs=(over,)) as several:
-        try:
-            yield several
-        except BaseException:
-            over.set()
-            several.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = Pool(Threads(max(1, min(SIMULATIONS_PER_WAVE, cpu_count())), CALLED_OFF.set))
+    try:
+        yield pool
+    finally:
+        pool.close()
 
 
 def find_best_deployment(
@@ -112,7 +105,7 @@ def find_best_deployment(
     load: ServingLoad,
     bounds: SloBounds,
     progress: ProgressBar,
-    several: ThreadPoolExecutor,
+    several: Pool,
 ) -> list[SimulatedDeployment]:
     """Simulate the deployments that may be best, by falling estimate; skip those known to be slower."""
     tried: list[SimulatedDeployment] = []
@@ -129,7 +122,7 @@ def find_best_deployment(
         # the first is searched by itself: against no rate at all, others would be, too
         wave = _next_wave(left) if best else left[:1]
         left = [candidate for candidate in left if candidate not in wave]
-        tried += several.map(lambda deployment, winner=winner: _search_against_winner(deployment, load, bounds, winner), wave)
+        tried += several.map_in_order(partial(_search_against_winner, load=load, bounds=bounds, winner=winner), wave)
         first = max(tried, key=lambda deployment: deployment.rate)
         best, winner = first.rate, first.capacity if first.rate else None
         if not best:
@@ -223,7 +216,7 @@ def find_best_of_other_kinds(
     tried: Sequence[SimulatedDeployment],
     load: ServingLoad,
     bounds: SloBounds,
-    several: ThreadPoolExecutor,
+    several: Pool,
 ) -> list[SimulatedDeployment]:
     """Best deployment of each other kind of instance, coarsely simulated, for comparison.
 
@@ -237,11 +230,9 @@ def find_best_of_other_kinds(
     # so few requests let others exceed their estimates, too, if less
     best = max(tried, key=lambda deployment: deployment.rate)
     gained = (best.rate / best.candidate.estimate.rate) ** 0.5 if best.candidate.estimate.rate else 1.0
-    return list(
-        several.map(
-            lambda deployment: _search_beside(deployment, load, bounds, deployment.estimate.rate * gained, best.rate),
-            first.values(),
-        )
+    return several.map_in_order(
+        lambda deployment: _search_beside(deployment, load, bounds, deployment.estimate.rate * gained, best.rate),
+        list(first.values()),
     )
 
 
@@ -447,7 +438,7 @@ def answered_rate(served: ServingRun) -> float:
 
 
 def simulate_latency_curve(
-    best: SimulatedDeployment, load: ServingLoad, bounds: SloBounds, several: ThreadPoolExecutor
+    best: SimulatedDeployment, load: ServingLoad, bounds: SloBounds, several: Pool
 ) -> tuple[SimulatedDeployment, tuple[tuple[float, float, float, float, str], ...]]:
     """The best deployment with more complete runs, and its latency against load."""
     known = best.capacity and best.capacity.served
@@ -455,7 +446,7 @@ def simulate_latency_curve(
     def at_load(times: float) -> ServingRun:
         return known if known and times == 1.0 else simulate_at_rate(best.candidate, load, times * best.rate, NO_STOP)
 
-    runs = list(several.map(at_load, LOAD_FRACTIONS))
+    runs = several.map_in_order(at_load, LOAD_FRACTIONS)
     rows = [
         (
             times,

@@ -9,11 +9,10 @@ from rich.markup import escape
 from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
 from dse.execution.certify import Certificate, Certifier, describe_certificate
 from dse.execution.provenance import RunClock
-from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import knob_values, search_frame
 from dse.execution.screen import ScreenResult
 from dse.execution.study import CERTIFY, Study
-from dse.execution.workers import make_evaluator
+from dse.execution.workers import make_evaluator, make_workers
 from dse.search.samplers import ListSampler, Values
 from dse.space.safe_text import count_text
 from dse.store.store import Store

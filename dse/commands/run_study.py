@@ -30,14 +30,13 @@ from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
 from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.provenance import RunClock, run_provenance
-from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
 from dse.execution.study import CERTIFY, STORE_URL, Study, build_study
 from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
-from dse.execution.workers import make_evaluator
+from dse.execution.workers import make_evaluator, make_workers
 from dse.report.caveats import describe_stacks, find_dropped_facts
 from dse.report.page_cache import PageCache
 from dse.report.reported_study import ReportedStudy

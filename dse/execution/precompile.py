@@ -4,7 +4,6 @@ numba compiles in one thread of a process at a time. The other process keeps wha
 this one finds it, or waits for it as for that of any process (`machine.compile_cache`); should it fail, this one compiles.
 """
 
-import os
 import subprocess
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ from dse.evaluators.serving.iteration_time import constant_time
 from dse.evaluators.serving.kv_memory import KvMemory
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import InstancePool, simulate_serving
+from dse.execution.pool.worker_settings import cpu_count
 from dse.space.requests import Requests
 from dse.terminal.child_python import build_child_environment, build_python_command
 
@@ -29,8 +29,7 @@ def start_precompile() -> "subprocess.Popen[bytes] | None":
 
     The cache may have it already or may not be writable, or there is one core.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < 2 or not needs_compiling(run_event_loop):
+    if cpu_count() < 2 or not needs_compiling(run_event_loop):
         return None
     nothing = subprocess.DEVNULL
     return subprocess.Popen(

@@ -22,16 +22,17 @@ class RunClock:
     """Wall time and CPU time since the clock was made. [s]
 
     Attributes:
-        workers: of the processors, what is to be added for processes that are no children of this one. [s]
+        workers: CPU time of workers. [s]
+        elsewhere: of it, that of processes that are no children of this one. [s]
     """
 
     def __init__(self) -> None:
-        self.workers = 0.0
+        self.workers = self.elsewhere = 0.0
         self._wall, self._cpu = time.monotonic(), self._spent_seconds()
 
     def __call__(self) -> dict[str, float]:
         """Of all processes, and of the workers' among them."""
-        cpu = self._spent_seconds() - self._cpu + self.workers
+        cpu = self._spent_seconds() - self._cpu + self.elsewhere
         return {"wall_seconds": time.monotonic() - self._wall, "cpu_seconds": cpu, "worker_cpu_seconds": self.workers}
 
     @contextlib.contextmanager
@@ -42,6 +43,7 @@ class RunClock:
         finally:
             workers.close()
             self.workers += workers.cpu
+            self.elsewhere += 0.0 if workers.children else workers.cpu
 
     def _spent_seconds(self) -> float:
         times = os.times()

@@ -18,6 +18,8 @@ from dse.config.metric_expressions import evaluate_with_derived
 from dse.evaluators import PHYSICS_VERSION
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.bound_pruning import BEATEN
+from dse.execution.pool.choice import map_on_workers
+from dse.execution.pool.dispatch import repays_start
 from dse.execution.screen_block import (
     BATCH_ROWS,
     SCREEN_ROWS,
@@ -31,7 +33,6 @@ from dse.execution.screen_block import (
 )
 from dse.execution.screen_workers import ScreenWorkers
 from dse.execution.study import FRONT, Study, stored_location
-from dse.execution.workers import cpu_count
 from dse.space.array_math import Array
 from dse.space.design import key_of_leaves
 from dse.space.errors import DesignError
@@ -241,23 +242,20 @@ def _make_blocks(
     study: Study, spans: Sequence[BlockRows], files: Sequence[StoredFile], hands: ScreenWorkers, progress: Callable[[int], None]
 ) -> Iterator[BlockSummary]:
     """Blocks that are not stored, made here or by workers, as they are done."""
-    crew, count = study.crew, study.crew.count or cpu_count()
+    crew, count = study.crew, study.crew.expected_count
     many = len(spans) >= MIN_BLOCKS * count
-    hires, done, spent = many and crew.kind == "ray" and is_serving_study(study), 0, 0.0
+    hires, done, spent = many and crew.kind not in ("auto", "serial") and is_serving_study(study), 0, 0.0
     while done < len(spans) and not hires:
         start = time.monotonic()
         yield evaluate_block(study, spans[done], files, hands, progress)
         done, spent = done + 1, spent + time.monotonic() - start
         left = len(spans) - done
-        saves = spent / done * left * (1 - 1 / count)
-        hires = crew.kind != "serial" and left >= MIN_BLOCKS * count and saves > crew.start_time
+        hires = left >= MIN_BLOCKS * count and repays_start(spent / done * left, count, crew.start_time)
     if done == len(spans):
         return
-    from dse.execution.ray_cluster import map_on_crew
-
     hands.close()  # whose workers hold the CPUs that those of blocks need
-    say(f"  workers: ray, {count} for {len(spans) - done:,} blocks of the screen")
-    for place, summary in map_on_crew(crew, partial(_evaluate_alone, study.sent_copy), spans[done:]):
+    say(f"  workers: {crew.parallel_kind}, {count} for {len(spans) - done:,} blocks of the screen")
+    for place, summary in map_on_workers(crew, partial(_evaluate_alone, study.sent_copy), spans[done:]):
         path = summary.file.local_path()
         if path is not None and not path.is_file():
             raise DesignError(

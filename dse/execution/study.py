@@ -19,7 +19,7 @@ from dse.evaluators.accounting.metrics import METRICS, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
-from dse.execution.workers import WorkerSettings
+from dse.execution.pool.worker_settings import KINDS, WorkerSettings
 from dse.search.optuna_samplers import SAMPLERS
 from dse.space.design import Design, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
@@ -484,9 +484,8 @@ def workload_key(workload: Workload) -> str:
 
 
 def _parse_crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
-    kinds = ("auto", "ray", "serial")
-    if config["kind"] not in kinds:
-        raise DesignError(f"workers.kind: no kind {config['kind']!r}; {suggest_nearest(str(config['kind']), kinds)}")
+    if config["kind"] not in KINDS:
+        raise DesignError(f"workers.kind: no kind {config['kind']!r}; {suggest_nearest(str(config['kind']), KINDS)}")
     for key, low, word in (("count", 1, "all"), ("retries", 0, None)):
         value = config[key]
         if value != word and (isinstance(value, bool) or not isinstance(value, int) or value < low):

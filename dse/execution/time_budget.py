@@ -5,7 +5,7 @@ from statistics import median
 from dse.execution.ask_tell import base_design_key
 from dse.execution.limit_filter import is_ruled_out
 from dse.execution.study import Study
-from dse.execution.workers import cpu_count, evaluate_with_retries, make_evaluator
+from dse.execution.workers import evaluate_with_retries, make_evaluator
 from dse.search.samplers import PossibleFilter, RandomSampler
 from dse.store.store import DesignResult, Store
 
@@ -31,7 +31,7 @@ def affordable_designs(study: Study, store: Store, possible: PossibleFilter) -> 
         return budget, ""
     known = [result.seconds for result in store.results(study.context).values() if _counts_for_timing(result)]
     each = median(known) if known else _time_designs(study, store, possible, seconds)
-    workers = 1 if study.crew.kind == "serial" else study.crew.count or cpu_count()
+    workers = study.crew.expected_count
     designs = int(seconds * workers / each) if each else budget
     if designs >= budget:
         return budget, ""

@@ -20,7 +20,6 @@ from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.cost_models.fidelity_parts import compare_fidelities
 from dse.execution.provenance import RunClock
 from dse.execution.rank_agreement import RankAgreement, rank_agreement
-from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import (
     DESIGN,
     KEY,
@@ -47,7 +46,7 @@ from dse.execution.verify_streams import (
     summarise_verdicts,
 )
 from dse.execution.winner_lead import WinnerLead, winner_lead
-from dse.execution.workers import cpu_count, make_evaluator
+from dse.execution.workers import make_evaluator, make_workers
 from dse.search.pareto import nondominated_layers
 from dse.search.samplers import Ask
 from dse.space.array_math import Array
@@ -280,7 +279,7 @@ Chosen = dict[int, tuple[str, dict[str, Any]]]
 
 def _at_once(study: Study) -> int:
     """Designs that are evaluated side by side."""
-    return study.crew.count or cpu_count() if study.crew.kind == "ray" else 1
+    return 1 if study.crew.kind == "auto" else study.crew.expected_count
 
 
 def _decisive_first(study: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen:

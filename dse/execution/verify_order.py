@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from dse.execution.workers import WorkerSettings, cpu_count
+from dse.execution.pool.worker_settings import WorkerSettings, cpu_count
 from dse.search.pareto import convert_to_minimisation
 from dse.space.array_math import Array
 from dse.space.safe_text import count_text

@@ -1,21 +1,24 @@
-"""Workers that evaluate designs: this process or separate ones. A failing design costs only itself.
+"""Workers of a study: designs go in and results come out, in any order.
 
-Workers take designs as they are asked and hand results back as they are ready, in any order. What they do not do: decide
-what is evaluated, or in which order a sampler hears of it.
+A failing design costs only itself. Workers take designs as they are asked and hand results back as they are ready;
+`dse/execution/pool` has the loop. What they do not do: decide what is evaluated, or in which order a sampler hears of it.
 """
 
-import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
+from dse.execution.pool.affinity import Item
+from dse.execution.pool.choice import make_worker_kind
+from dse.execution.pool.dispatch import ItemDuration, Pool, PoolRules, repays_start
+from dse.execution.pool.this_process import ThisProcess
+from dse.execution.pool.worker_calls import Failure, run_batch
+from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.space.design import Design, stack_designs
-from dse.space.errors import DesignError
 from dse.space.workload import Workload
 from dse.store.store import DesignResult
 
@@ -27,39 +30,17 @@ Batch = Sequence[Entry]
 Evaluate = Callable[[Batch], list[DesignResult]]
 """What a worker does with a batch: results in its order. It is sent to other processes, so it must be picklable."""
 
-BATCH_S = 0.1
-"""Work that is worth a message of its own; also what a worker can lose when it dies."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """Settings of the workers of a study.
-
-    Attributes:
-        kind: serial, ray or auto.
-        count: processes; 0 for one per CPU.
-        retries: how many times more a design is tried, alone, once it failed alone.
-        time_limit: what a worker may take for a design before it is stopped. [s]
-        memory_limit: what a worker may hold beyond what it holds when warm. [B]
-        start_time: what Ray takes to start; `auto` starts it when it saves more. [s]
-        address: of a running Ray cluster; "" starts one on this machine.
-    """
-
-    kind: str = "serial"
-    count: int = 0
-    retries: int = 1
-    time_limit: float = 600.0
-    memory_limit: float = 4 * 2.0**30
-    start_time: float = 4.0
-    address: str = ""
-
 
 class WorkerPool(Protocol):
-    """Interface of worker pools: submit batches of designs, collect their results."""
+    """Interface of workers: submit batches of designs, collect their results."""
 
     @property
     def cpu(self) -> float:
-        """CPU time of the pool's separate processes. [s]"""
+        """CPU time of separate processes. [s]"""
+
+    @property
+    def children(self) -> bool:
+        """Whether these are children of this process, whose CPU time the kernel adds to its own."""
 
     def submit(self, batch: Batch) -> None:
         """Queue designs for evaluation, in the order of submission."""
@@ -68,124 +49,177 @@ class WorkerPool(Protocol):
         """Wait for at least one result and return those that are ready; only while some are pending."""
 
     def close(self) -> None:
-        """End every process of the pool, whatever it does."""
+        """End every process, whatever it does."""
 
 
-class SerialWorkers:
-    """Worker pool that evaluates batches in this process; a design that hangs cannot be stopped."""
+class StudyWorkers:
+    """Workers of one kind that evaluate designs.
 
-    def __init__(self, evaluate: Evaluate, retries: int = 0) -> None:
+    Args:
+        kind: of workers.
+        evaluate: what they do.
+        settings: their limits.
+        window: designs under way at most; a batch never holds more than a fair share of it. 0 for no limit.
+        example: a batch that a new process evaluates first, so that imports and compiled code are paid for.
+        say: tells the user.
+
+    Raises:
+        PoolNotStartedError: workers do not start.
+    """
+
+    def __init__(
+        self,
+        kind: WorkerKind[Any],
+        evaluate: Evaluate,
+        settings: WorkerSettings,
+        *,
+        window: int = 0,
+        example: Batch = (),
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        rules = PoolRules(
+            settings.retries, 1 + settings.retries, settings.time_limit, settings.memory_limit, window, batches=True
+        )
         self._evaluate = evaluate
-        self._retries = retries
-        self._queue: deque[Entry] = deque()
-        self.pace = DesignDuration()
-        self.cpu = 0.0  # it has no process of its own
+        self._pool = Pool(kind, rules, example=(evaluate, list(example)) if example else None, say=say)
+
+    @property
+    def cpu(self) -> float:
+        """CPU time of the workers up to their last results. [s]"""
+        return self._pool.cpu
+
+    @property
+    def children(self) -> bool:
+        """Whether the workers are children of this process."""
+        return self._pool.children
 
     def submit(self, batch: Batch) -> None:
-        """Queue designs; evaluation happens when results are collected."""
-        self._queue.extend(batch)
+        """Queue designs, and send what workers can take now."""
+        self._pool.submit(self._evaluate, [Item(entry[0], entry) for entry in batch])
 
     def collect(self) -> list[DesignResult]:
-        """Evaluate one batch and return its results."""
-        results = evaluate_with_retries(
-            self._evaluate, [self._queue.popleft() for _ in range(self.pace.choose_batch_size(len(self._queue)))], self._retries
-        )
-        self.pace.learn(results)
-        return results
+        """Results as soon as there are any."""
+        return [
+            answer.value if answer.failure is None else failure_result(answer.value, answer.failure)
+            for answer in self._pool.collect()
+        ]
+
+    def withdraw(self) -> list[Entry]:
+        """Remove and return the designs that have no result."""
+        return [item.value for item in self._pool.withdraw()]
 
     def close(self) -> None:
-        """Do nothing: there is no other process."""
-
-    def take_rest(self) -> list[Entry]:
-        """Remove and return the designs that are not evaluated."""
-        left = list(self._queue)
-        self._queue.clear()
-        return left
+        """End the workers, whatever they do."""
+        self._pool.close()
 
 
-class RayNotStartedError(DesignError):
-    """Ray does not start on this machine; work can go on without it."""
+class SerialWorkers(StudyWorkers):
+    """The process itself as the only worker; a design that hangs cannot be stopped."""
+
+    def __init__(self, evaluate: Evaluate, retries: int = 0) -> None:
+        super().__init__(ThisProcess(), evaluate, WorkerSettings("serial", retries=retries))
 
 
 class AutoWorkers:
-    """Worker pool that is serial until the remaining work repays the start of Ray.
+    """The process itself as the only worker until the remaining work repays the start of others.
 
-    If Ray does not start, it stays serial.
+    If these do not start, it goes on alone.
+
+    Args:
+        serial: this process.
+        start: starts the others.
+        settings: how many there are, of which kind, and what they take to start.
+        designs: how many will be submitted, at most.
+        say: tells the user.
     """
 
     def __init__(
         self,
         serial: SerialWorkers,
-        ray: Callable[[], WorkerPool],
-        crew: WorkerSettings,
+        start: Callable[[], StudyWorkers],
+        settings: WorkerSettings,
         designs: int,
         say: Callable[[str], None],
     ) -> None:
-        self._serial = serial
-        self._ray = ray
-        self._crew = crew
-        self._left = designs
-        self._say = say
-        self._rounds = 0
-        self._hire_bench: WorkerPool | None = None
-        self._alone = False
+        self._serial, self._start, self._settings, self._say = serial, start, settings, say
+        self._left, self._rounds, self._pace, self._alone = designs, 0, ItemDuration(), False
+        self._others: StudyWorkers | None = None
 
     @property
     def cpu(self) -> float:
-        """CPU time of Ray workers, if there are any. [s]"""
-        return self._hire_bench.cpu if self._hire_bench is not None else 0.0
+        """CPU time of other workers, if there are any. [s]"""
+        return self._others.cpu if self._others is not None else 0.0
+
+    @property
+    def children(self) -> bool:
+        """Whether other workers are children of this process."""
+        return self._others is not None and self._others.children
 
     def submit(self, batch: Batch) -> None:
-        """Queue designs with the present pool."""
-        (self._hire_bench or self._serial).submit(batch)
+        """Queue designs with the present workers."""
+        (self._others or self._serial).submit(batch)
 
     def collect(self) -> list[DesignResult]:
-        """Collect results from the present pool; then decide whether to start Ray."""
-        if self._hire_bench is not None:
-            return self._hire_bench.collect()
+        """Results of the present workers, after which it is decided whether to start others."""
+        if self._others is not None:
+            try:
+                return self._others.collect()
+            except PoolNotStartedError as error:
+                self._go_on_alone(error, self._others)
         results = self._serial.collect()
         self._left -= len(results)
         self._rounds += 1
-        if self._alone:
-            return results
-        count = self._crew.count or cpu_count()
-        work = self._serial.pace.seconds * self._left
+        self._pace.learn(sum(result.seconds for result in results) / len(results))
+        work = self._pace.seconds * self._left
         # the first round pays for imports and compilation, and tells nothing of those to come
-        if self._rounds > 1 and work * (1 - 1 / count) > self._crew.start_time:
-            each = f"{self._serial.pace.seconds * 1e3:.3g} ms"
-            self._say(f"workers: ray, {count} (auto: some {work:.0f} s of work left at {each} a design repay its start)")
-            try:
-                self._hire_bench = self._ray()
-            except RayNotStartedError as error:
-                self._say(f"{error}, as now")
-                self._alone = True
-            else:
-                self._hire_bench.submit(self._serial.take_rest())
+        if self._alone or self._rounds < 2 or not repays_start(work, self._settings.expected_count, self._settings.start_time):
+            return results
+        each = f"{self._pace.seconds * 1e3:.3g} ms"
+        self._say(
+            f"workers: {self._settings.parallel_kind}, {self._settings.expected_count} "
+            f"(auto: some {work:.0f} s of work left at {each} a design repay their start)"
+        )
+        try:
+            self._others = self._start()
+            self._others.submit(self._serial.withdraw())
+        except PoolNotStartedError as error:
+            self._go_on_alone(error, self._others)
         return results
 
     def close(self) -> None:
-        """End Ray, if it was started."""
-        if self._hire_bench is not None:
-            self._hire_bench.close()
+        """End other workers, if they were started."""
+        if self._others is not None:
+            self._others.close()
+
+    def _go_on_alone(self, error: PoolNotStartedError, others: StudyWorkers | None) -> None:
+        self._say(f"{error}, as now")
+        self._alone = True
+        if others is not None:
+            self._serial.submit(others.withdraw())
+            others.close()
+            self._others = None
 
 
-class DesignDuration:
-    """Recent time per design, which sets the size of a batch."""
+def make_workers(
+    settings: WorkerSettings, evaluate: Evaluate, *, window: int, designs: int, example: Batch, say: Callable[[str], None]
+) -> WorkerPool:
+    """Workers of a study as its settings choose.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._known = False
+    Args:
+        settings: who is wanted.
+        evaluate: what they do.
+        window: designs under way at most.
+        designs: how many will be submitted, at most.
+        example: a batch to warm new processes with, so that no design pays for imports and compilation.
+        say: tells the user.
+    """
 
-    def learn(self, results: Iterable[DesignResult]) -> None:
-        """Update the time per design: at once if it falls, by half if it rises."""
-        spent = [result.seconds for result in results]
-        mean = sum(spent) / len(spent)
-        self.seconds = min(mean, (self.seconds + mean) / 2) if self._known else mean
-        self._known = True
+    def start_workers() -> StudyWorkers:
+        return StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, example=example, say=say)
 
-    def choose_batch_size(self, most: int) -> int:
-        """Number of designs in a batch; one while the time per design is unknown."""
-        return max(1, min(most, int(BATCH_S / max(self.seconds, 1e-9)))) if self._known else 1
+    if settings.kind == "auto":
+        return AutoWorkers(SerialWorkers(evaluate, settings.retries), start_workers, settings, designs, say)
+    return start_workers()
 
 
 def make_evaluator(workload: Workload, fidelity: str) -> Evaluate:
@@ -194,27 +228,18 @@ def make_evaluator(workload: Workload, fidelity: str) -> Evaluate:
 
 
 def evaluate_with_retries(evaluate: Evaluate, batch: Batch, retries: int) -> list[DesignResult]:
-    """Results of a batch; if the batch fails as a whole, its designs are tried one by one."""
-    if len(batch) > 1:
-        try:
-            return evaluate(batch)
-        except Exception:  # any fault of one design must not cost the others
-            return [evaluate_with_retries(evaluate, [entry], retries)[0] for entry in batch]
-    start = time.perf_counter()
-    reason = ""
-    for _ in range(1 + retries):
-        try:
-            return evaluate(batch)
-        except Exception as error:
-            lines = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return [failure_result(batch[0], reason, 1 + retries, time.perf_counter() - start)]
+    """Results of a batch here; if the batch fails as a whole, its designs are tried one by one."""
+    outcomes = run_batch(evaluate, batch, 1 + retries)
+    return [
+        failure_result(entry, outcome) if isinstance(outcome, Failure) else outcome
+        for entry, outcome in zip(batch, outcomes, strict=True)
+    ]
 
 
-def failure_result(entry: Entry, reason: str, tries: int, seconds: float) -> DesignResult:
+def failure_result(entry: Entry, failure: Failure) -> DesignResult:
     """Result of a design whose evaluation failed."""
-    times = f" (tried {tries} times)" if tries > 1 else ""
-    return DesignResult(entry[0], entry[1], error=reason + times, seconds=seconds)
+    times = f" (tried {failure.tries} times)" if failure.tries > 1 else ""
+    return DesignResult(entry[0], entry[1], error=failure.reason + times, seconds=failure.seconds)
 
 
 def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[DesignResult]:
@@ -232,8 +257,3 @@ def evaluate_batch(batch: Batch, workload: Workload, fidelity: str) -> list[Desi
             DesignResult(key, values, metrics, binding, float(outcomes.need[row]), float(outcomes.have[row]), seconds)
         )
     return found_batch
-
-
-def cpu_count() -> int:
-    """Number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Any
 
-from dse.execution.workers import WorkerSettings
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
 from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, list_neighbours
 from dse.explanations.parallel_evaluation import evaluate_in_processes

@@ -7,8 +7,9 @@ from functools import partial
 from math import inf
 
 from dse.evaluators.evaluation import FIDELITIES
-from dse.execution.subprocess_map import subprocess_map
-from dse.execution.workers import WorkerSettings, cpu_count
+from dse.execution.pool.choice import map_beside_this_process
+from dse.execution.pool.dispatch import repays_start
+from dse.execution.pool.worker_settings import WorkerSettings, cpu_count
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
 from dse.explanations.neighbours import DESIGNS_PER_S, DesignOutcome, StudyGoal, evaluate_points, find_known_outcomes
 from dse.space.design import Design, stack_designs
@@ -44,12 +45,12 @@ def evaluate_in_processes(
     points: dict[Design, DesignOutcome | None] = dict(find_known_outcomes(every, goal, kept))
     different = [design for design in every if design not in points]
     count = min(crew.count, cpu_count()) or cpu_count()
-    saves = len(different) / DESIGNS_PER_S * (1 - 1 / count)
-    if crew.kind == "serial" or goal.fidelity != FIDELITIES[0] or saves <= START_S or seconds <= START_S:
+    repays = repays_start(len(different) / DESIGNS_PER_S, count, START_S)
+    if crew.kind == "serial" or goal.fidelity != FIDELITIES[0] or not repays or seconds <= START_S:
         points.update(zip(different, evaluate_points(different, goal, seconds=seconds, kept=kept), strict=True))
         return [points[design] for design in designs]
     parts = split_designs(different, count)
-    answers = subprocess_map(partial(_evaluate_until, goal=goal, end=time.time() + seconds, kept=kept), parts)
+    answers = map_beside_this_process(partial(_evaluate_until, goal=goal, end=time.time() + seconds, kept=kept), parts)
     for part, answer in zip(parts, answers, strict=True):
         points.update(zip(part, answer, strict=True))
     return [points[design] for design in designs]

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 MEMORY = 64 * 2**20
@@ -40,17 +41,18 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else 0.0
 
 
-def end_children(since: float, named: str = "") -> None:
+def end_children(since: float, named: str = "", spared: Collection[int] = ()) -> None:
     """End children of this process, and all processes that those have started.
 
     Args:
-        since: only those that began after this, by `now`.
-        named: only those that were started with this variable.
+        since: only those that began after this, by `seconds_since_boot`. [s]
+        named: only those that were started with this variable, as NAME or NAME=VALUE.
+        spared: processes that are not ended.
     """
     for _ in range(100):  # what is ended leaves its own children here
         left = {
             child_worker
-            for child_worker in list_child_processes()
+            for child_worker in list_child_processes() - set(spared)
             if _start_time(child_worker) >= since - 0.05 and _has_name(child_worker, named)
         }
         if not left:
@@ -83,7 +85,8 @@ def _start_time(child_worker: int) -> float:
 
 def _has_name(child_worker: int, named: str) -> bool:
     try:
-        return not named or f"\0{named}=".encode() in b"\0" + Path(f"/proc/{child_worker}/environ").read_bytes()
+        variable = f"\0{named}\0" if "=" in named else f"\0{named}="
+        return not named or variable.encode() in b"\0" + Path(f"/proc/{child_worker}/environ").read_bytes()
     except OSError:
         return False
 

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from dse.commands.notebook_api import find_study
-from dse.execution import subprocess_map as processes
-from dse.execution.subprocess_map import subprocess_map
-from dse.execution.workers import WorkerSettings
+from dse.execution.pool.choice import map_beside_this_process
+from dse.execution.pool.local_processes import LocalWorker
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.explanations import parallel_evaluation as in_shares
 from dse.explanations.explanation import study_goal
 from dse.explanations.neighbours import StudyGoal, analytical_goal, evaluate_points
@@ -61,7 +61,11 @@ def test_shares_come_out_as_all_at_once(
     monkeypatch.setattr(in_shares, "DESIGNS_PER_S", 1)
     monkeypatch.setattr(in_shares, "cpu_count", lambda: 2)
     used = list[int]()
-    monkeypatch.setattr(in_shares, "subprocess_map", lambda work, parts: used.append(len(parts)) or subprocess_map(work, parts))
+    monkeypatch.setattr(
+        in_shares,
+        "map_beside_this_process",
+        lambda work, parts: used.append(len(parts)) or map_beside_this_process(work, parts),
+    )
     outcomes = evaluate_in_processes(designs, goal, WorkerSettings("auto"))
     assert used == [2]
     points = evaluate_points(designs, goal)
@@ -87,22 +91,25 @@ def elsewhere(values: list[int], process_id: int) -> list[int]:
 
 def test_what_a_process_fails_at_is_done_here() -> None:
     work = partial(elsewhere, process_id=os.getpid())
-    assert subprocess_map(work, [[1, 2], [3], [-4]]) == [[1, 4], [9], [16]]
+    assert map_beside_this_process(work, [[1, 2], [3], [-4]]) == [[1, 4], [9], [16]]
 
 
 def test_large_shares_and_answers_do_not_wait_for_each_other() -> None:
     values = list(range(200_000))
-    assert subprocess_map(partial(elsewhere, process_id=0), [[1], values]) == [[1], [value * value for value in values]]
+    assert map_beside_this_process(partial(elsewhere, process_id=0), [[1], values]) == [
+        [1],
+        [value * value for value in values],
+    ]
 
 
 def test_no_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = list[object]()
-    start = processes._start_share
-    monkeypatch.setattr(processes, "_start_share", lambda work, share: kept.append(start(work, share)) or kept[-1])
+    kept = list[LocalWorker]()
+    start = LocalWorker.__init__
+    monkeypatch.setattr(LocalWorker, "__init__", lambda worker, errors: kept.append(worker) or start(worker, errors))
     with pytest.raises(ZeroDivisionError):
-        subprocess_map(partial(divided, by=0), [1, 2])
+        map_beside_this_process(partial(divided, by=0), [1, 2])
     assert len(kept) == 1
-    assert kept[0].poll() is not None
+    assert kept[0].process.poll() is not None
 
 
 def divided(value: int, by: int) -> float:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import dse.execution.ray_actors
-import dse.execution.ray_cluster
-from dse.execution.ray_actors import RayWorkers
-from dse.execution.workers import Batch, Evaluate, SerialWorkers, WorkerSettings, make_evaluator
+from dse.execution.pool import dispatch, ray_cluster
+from dse.execution.pool.choice import make_worker_kind, map_on_workers
+from dse.execution.pool.worker_settings import WorkerSettings
+from dse.execution.workers import Batch, Evaluate, SerialWorkers, StudyWorkers, make_evaluator
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.store.store import DesignResult, Store
@@ -31,12 +31,12 @@ def cluster() -> Iterator[str]:
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    restore = dse.execution.ray_cluster._isolate_cluster()
-    usual, dse.execution.ray_actors.START_LIMIT_S = dse.execution.ray_actors.START_LIMIT_S, PATIENCE
+    restore = ray_cluster._isolate_cluster()
+    usual, dispatch.START_LIMIT_S = dispatch.START_LIMIT_S, PATIENCE
     context = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield context.address_info["gcs_address"]
     ray.shutdown()
-    dse.execution.ray_actors.START_LIMIT_S = usual
+    dispatch.START_LIMIT_S = usual
     restore()
 
 
@@ -44,13 +44,15 @@ PATIENCE = 300.0
 """What a worker may take to start where many other tests run; what is not about that waits for it. [s]"""
 
 
-def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> RayWorkers:
+def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> StudyWorkers:
     """Workers for a study."""
     limits = {"count": 2, "time_limit": 60.0, "memory_limit": 2.0**29, **crew}
     base = study.question.base
-    return RayWorkers(
-        WorkerSettings("ray", **limits),
+    settings = WorkerSettings("ray", **limits)
+    return StudyWorkers(
+        make_worker_kind(settings),
         evaluate or make_evaluator(study.question.workload, study.fidelity),
+        settings,
         window=study.search["window"],
         example=[(design_key(base), {}, base)],
         say=lambda text: None,
@@ -138,7 +140,7 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
     """Actors of somebody else hold all CPUs, then all but one."""
     import ray
 
-    monkeypatch.setattr(dse.execution.ray_actors, "START_LIMIT_S", 5.0)
+    monkeypatch.setattr(dispatch, "START_LIMIT_S", 5.0)
     held = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(2)]
     ray.get([actor.held.remote() for actor in held])
     study = toy(tmp_path, "search.budget=32")
@@ -193,8 +195,8 @@ def test_a_cluster_that_is_lost_in_a_run_ends_it(cluster: str, tmp_path: Path, m
     study = toy(tmp_path, "search.budget=32")
     workers = hired(study, Slow(usual(study), 0.5), count=1)
     with monkeypatch.context() as patched:
-        patched.setattr(dse.execution.ray_cluster, "START_TIMEOUT_S", 0.5)
-        patched.setattr(workers._cluster, "_address", "127.0.0.1:1")
+        patched.setattr(ray_cluster, "START_TIMEOUT_S", 0.5)
+        patched.setattr(workers._pool._kind._cluster, "_address", "127.0.0.1:1")
         with pytest.raises(DesignError, match="is lost: no answer"):
             searched(study, workers=workers)
     workers.close()
@@ -204,13 +206,13 @@ def test_a_raylet_that_is_killed_here_ends_a_run_in_a_line(monkeypatch: pytest.M
     """At the next look, and not when Ray notices; and Ray, which would wait for it, is not asked to end it."""
     raylet = subprocess.Popen(["sleep", "100"])
     messages: list[str] = []
-    monkeypatch.setattr(dse.execution.ray_cluster, "_connect_cluster", lambda crew: lambda: messages.append("ended by Ray"))
-    monkeypatch.setattr(dse.execution.ray_cluster, "_raylet_process", lambda ray: raylet)
-    monkeypatch.setattr(dse.execution.ray_cluster.atexit, "register", lambda what, **_: messages.append(what.__name__))
-    monkeypatch.setattr(dse.execution.ray_cluster.RayCluster, "sweep", lambda cluster: None)
+    monkeypatch.setattr(ray_cluster, "_connect_cluster", lambda crew: lambda: messages.append("ended by Ray"))
+    monkeypatch.setattr(ray_cluster, "_raylet_process", lambda ray: raylet)
+    monkeypatch.setattr(ray_cluster.atexit, "register", lambda what, **_: messages.append(what.__name__))
+    monkeypatch.setattr(ray_cluster.RayCluster, "sweep", lambda cluster: None)
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(gcs_address="127.0.0.1:1"))
     monkeypatch.setattr("ray._private.worker.shutdown", lambda: None)
-    cluster = dse.execution.ray_cluster.RayCluster(WorkerSettings("ray", 1))
+    cluster = ray_cluster.RayCluster(WorkerSettings("ray", 1))
     cluster.check()
     raylet.kill()
     raylet.wait()
@@ -249,9 +251,9 @@ def test_processes_and_memory_that_a_failed_design_left_are_given_back(cluster: 
     study = toy(tmp_path / "ray", "search.budget=24")
     does = Leaving(usual(study), plain[7][2], tmp_path / "left", hangs)
     workers = hired(study, does, count=1, retries=0, time_limit=5.0 if hangs else 60.0, memory_limit=2.0**32)
-    before = workers._workers[0].actor
+    before = workers._pool._workers[0].handle.actor
     searched(study, workers=workers)
-    fresh = workers._workers[0].actor is not before
+    fresh = workers._pool._workers[0].handle.actor is not before
     workers.close()
     left = [int(line) for line in (tmp_path / "left").read_text().split()]
     for _ in range(50):
@@ -381,4 +383,4 @@ def test_what_a_part_raises_is_raised_here(cluster: str) -> None:
         raise DesignError(f"part {item}: no")
 
     with pytest.raises(DesignError, match="part 3: no"):
-        dict(dse.execution.ray_cluster.map_on_crew(WorkerSettings("ray", count=1), work, [3]))
+        dict(map_on_workers(WorkerSettings("ray", count=1), work, [3]))

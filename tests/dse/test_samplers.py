@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dse.commands.run_study import run_study
-from dse.execution.ray_cluster import RayCluster
+from dse.execution.pool.ray_cluster import RayCluster
+from dse.execution.pool.worker_kind import PoolNotStartedError
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.warm_start import take_over_results
-from dse.execution.workers import AutoWorkers, RayNotStartedError, SerialWorkers, WorkerSettings, make_evaluator
+from dse.execution.workers import AutoWorkers, SerialWorkers, make_evaluator
 from dse.search.optuna_samplers import make_sampler
 from dse.search.samplers import Ask, Feedback, recommend_sampler
 from dse.search.stopping import StopRules
@@ -278,7 +280,7 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
 
     def refused() -> Any:
         tried.append(1)
-        raise RayNotStartedError("workers: Ray does not start on this machine: no room; workers=serial works without it")
+        raise PoolNotStartedError("workers: Ray does not start on this machine: no room; workers=serial works without it")
 
     messages: list[str] = []
     evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
@@ -303,6 +305,6 @@ def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refused)
     before = os.environ.get("RAY_AUTH_TOKEN")
-    with pytest.raises(RayNotStartedError, match=r"timed out during startup; workers=serial works without it"):
+    with pytest.raises(PoolNotStartedError, match=r"timed out during startup; workers=serial works without it"):
         RayCluster(WorkerSettings("ray"))
     assert os.environ.get("RAY_AUTH_TOKEN") == before

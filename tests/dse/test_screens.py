@@ -20,12 +20,12 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.accounting.power import PHASE_POWER_METRICS
 from dse.execution import screen_block as block
-from dse.execution.affinity_pool import AffinityPool
-from dse.execution.ray_cluster import RayCluster, map_on_crew
+from dse.execution.pool.choice import make_worker_kind, map_on_workers
+from dse.execution.pool.dispatch import Pool
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.result_frame import combine_with_front, knob_values
 from dse.execution.screen import ScreenResult, encode_rows, list_stored_block_files, load_stored_screen, run_screen
 from dse.execution.screen_block import CACHE_ROWS, EVEN_SAMPLE
-from dse.execution.workers import WorkerSettings
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import find_discarded_rows_caveats
 from dse.report.payload import report_payload
@@ -66,7 +66,7 @@ def test_a_front_without_designs_has_its_objectives(tmp_path: Path) -> None:
 
 
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = toy(tmp_path, "screen.run=true")
+    study = toy(tmp_path, "screen.run=true", "workers=serial")
     screen = run_screen(study, lambda done, total, size: None)
     stored = screen.blocks[0].read_table().to_pandas()
     assert screen.left
@@ -75,7 +75,7 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert {"energy", "price_per_mtoken"} <= set(screen.front)
     assert shown["energy"].notna().all()
     monkeypatch.setattr("dse.execution.screen_block.requested_metrics", lambda study: PHASE_POWER_METRICS)
-    whole = toy(tmp_path / "whole", "screen.run=true")
+    whole = toy(tmp_path / "whole", "screen.run=true", "workers=serial")
     everything = run_screen(whole, lambda done, total, size: None)
     assert not everything.left
     # what is whole is not evaluated again
@@ -173,7 +173,7 @@ def fragile(folder: Path) -> Callable[[int], int]:
 
 def test_a_worker_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
     work = fragile(tmp_path)
-    squares = dict(map_on_crew(WorkerSettings("ray", count=2), work, range(20)))
+    squares = dict(map_on_workers(WorkerSettings("ray", count=2), work, range(20)))
     assert squares == {place: place * place for place in range(20)}
 
 
@@ -185,17 +185,15 @@ def test_a_worker_that_stays_and_dies_costs_what_it_was_at(tmp_path: Path) -> No
     def fatal(item: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    cluster = RayCluster(WorkerSettings("ray", count=2))
-    bench = AffinityPool(cluster, 2)
+    bench = Pool(make_worker_kind(WorkerSettings("ray", count=2)))
     try:
         for times in range(2):
-            made = [(place, square) for place, square, _ in bench.map_items(work, range(20), [0, 1] * 10, [1.0] * 20)]
+            made = [(place, square) for place, square, _, _ in bench.map(work, range(20), [0, 1] * 10, [1.0] * 20)]
             assert sorted(made) == [(place, place * place) for place in range(20)], times
         with pytest.raises(DesignError, match="again and again"):
-            list(bench.map_items(fatal, [1], [0], [1.0]))
+            list(bench.map(fatal, [1], [0], [1.0]))
     finally:
         bench.close()
-        cluster.close()
 
 
 def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
@@ -203,20 +201,18 @@ def test_kinds_go_to_who_knows_them_and_else_to_who_is_idle() -> None:
         time.sleep(item)
         return os.getpid()
 
-    cluster = RayCluster(WorkerSettings("ray", count=2))
-    bench = AffinityPool(cluster, 2)
+    bench = Pool(make_worker_kind(WorkerSettings("ray", count=2)))
     try:
         bench.wait()
-        first = {place: who for place, who, _ in bench.map_items(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
+        first = {place: who for place, who, _, _ in bench.map(work, [0.5] * 4, [0, 0, 1, 1], [1.0] * 4)}
         assert first[0] == first[1] != first[2] == first[3]
         # a kind that is asked for apart is its own's, however idle others are
-        again = {place: who for place, who, _ in bench.map_items(work, [0.2] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
+        again = {place: who for place, who, _, _ in bench.map(work, [0.2] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
         assert again == dict.fromkeys(range(4), first[0]) | {4: first[2]}
-        shared = {place: who for place, who, _ in bench.map_items(work, [0.5] * 4, [0] * 4, [1.0] * 4)}
+        shared = {place: who for place, who, _, _ in bench.map(work, [0.5] * 4, [0] * 4, [1.0] * 4)}
         assert set(shared.values()) == set(first.values())
     finally:
         bench.close()
-        cluster.close()
 
 
 def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult, tmp_path: Path, monkeypatch: Any) -> None:
@@ -228,7 +224,7 @@ def test_a_block_whose_worker_died_unheard_was_evaluated(unbroken: ScreenResult,
             yield place, work(item)
 
     monkeypatch.setattr("dse.execution.screen.BLOCK_ROWS", 256)
-    monkeypatch.setattr("dse.execution.ray_cluster.map_on_crew", twice)
+    monkeypatch.setattr("dse.execution.screen.map_on_workers", twice)
     study = toy(tmp_path, *SMALL, "workers=ray", "workers.start_time='1 us'", "workers.count=2")
     screen = run_screen(study, lambda done, total, size: None)
     assert (screen.rows, screen.evaluated, len(list_stored_block_files(study))) == (

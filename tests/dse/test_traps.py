@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dse.execution import precompile as beforehand
-from dse.execution.subprocess_map import subprocess_map
+from dse.execution.pool.choice import map_beside_this_process
 from dse.terminal.child_python import import_path
 
 NAMES = ("pickle", "numpy", "dse", "json", "yaml", "numba", "ray", "pandas", "optuna", "queue", "signal", "typing", "torch")
@@ -70,7 +70,7 @@ def test_a_process_that_compiles_or_takes_a_share_leaves_modules_of_the_folder_a
     trapped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(trapped)
-    assert subprocess_map(str, [1, 2]) == ["1", "2"]
+    assert map_beside_this_process(str, [1, 2]) == ["1", "2"]
     monkeypatch.setattr(beforehand, "needs_compiling", lambda function: True)
     monkeypatch.setattr(beforehand, "COMMAND", beforehand.COMMAND.replace("compile_simulator()", "pass"))
     beforehand.start_precompile.cache_clear()

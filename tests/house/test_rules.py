@@ -32,7 +32,7 @@ ROOMS = {
         "dse/search/optuna_samplers.py",
     },
     "optuna_integration": {"dse/search/botorch_search.py"},
-    "ray": {"dse/execution/ray_actors.py", "dse/execution/ray_cluster.py"},
+    "ray": {"dse/execution/pool/ray_cluster.py"},
     "sqlalchemy": {
         "dse/store/database.py",
         "dse/store/study_lock.py",

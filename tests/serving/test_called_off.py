@@ -1,7 +1,8 @@
 """Runs of the loop that nobody waits for any more, as after Ctrl-C: they end soon, not when they are done."""
 
 import time
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from dse.evaluators.serving.kv_memory import KvMemory
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.serving.simulator_state import StopBounds
+from dse.execution.pool.affinity import Item
+from dse.execution.pool.worker_calls import OneByOne
 from dse.space.requests import make_requests
 
 OF = Deployment(
@@ -28,29 +31,34 @@ def _long(count: int) -> ServingRun:
 
 
 def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
-    runs: list[Future[ServingRun]] = []
+    ended: list[BaseException] = []
+
+    def run(count: int) -> None:
+        try:
+            _long(count)
+        except BaseException as error:
+            ended.append(error)
+            raise
+
     with pytest.raises(KeyboardInterrupt):
-        _told_to_end(runs)
-    assert all(isinstance(_error(run), CancelledError) for run in runs)
+        _told_to_end(run)
+    for _ in range(100):
+        if ended:
+            break
+        time.sleep(0.1)
+    assert ended
+    assert all(isinstance(error, CancelledError) for error in ended)
 
 
 def test_runs_that_are_waited_for_are_whole() -> None:
     with thread_pool() as several:
-        (result,) = several.map(_long, [3])
+        (result,) = several.map_in_order(_long, [3])
     assert np.array_equal(result["completed"], _long(3)["completed"])
 
 
-def _told_to_end(runs: list[Future[ServingRun]]) -> None:
+def _told_to_end(run: Callable[[int], None]) -> None:
     """Leaves runs, of which one goes on, as a command does after Ctrl-C."""
     with thread_pool() as several:
-        runs += (several.submit(_long, 100_000) for _ in range(20))
-        while not runs[0].running():
-            time.sleep(0.01)
+        several.wait()
+        several.submit(OneByOne(run), [Item(place, 100_000) for place in range(20)])
         raise KeyboardInterrupt
-
-
-def _error(run: Future[ServingRun]) -> BaseException | None:
-    try:
-        return run.exception()
-    except CancelledError as error:
-        return error

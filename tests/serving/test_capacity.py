@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from dse.analysis.deployment_search import (
     drop_hopeless,
     find_best_deployment,
     requests_by_class,
+    thread_pool,
 )
 from dse.analysis.deployments import CandidateDeployment
 from dse.commands.capacity_output import capacity_record, explain_too_few_requests, write_capacity
@@ -293,7 +293,7 @@ def test_a_race_plays_none_twice_and_leaves_none_that_could_win(drawn: list[tupl
         own = candidate.own if candidate.own > best * NEAR else 0.0
         return SimpleNamespace(candidate=candidate, rate=own, lost=(best * NEAR, ()), capacity=SimpleNamespace(rate=own))
 
-    with pytest.MonkeyPatch.context() as patch, ProgressBar("") as progress, ThreadPoolExecutor(2) as several:
+    with pytest.MonkeyPatch.context() as patch, ProgressBar("") as progress, thread_pool() as several:
         patch.setattr("dse.analysis.deployment_search._search_against_winner", against)
         patch.setattr("dse.analysis.deployment_search.drop_hopeless", lambda left, *_: left)
         load = SimpleNamespace(requests=SimpleNamespace(users=0), draw=None)

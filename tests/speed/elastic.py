@@ -11,8 +11,8 @@ import time
 from tempfile import TemporaryDirectory
 
 from dse.commands.notebook_api import find_study, load
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.screen import encode_rows, run_screen
-from dse.execution.workers import WorkerSettings
 from dse.explanations.elasticities import compute_knob_effects
 from dse.explanations.explanation import list_front_outcomes, study_goal
 from dse.explanations.neighbours import analytical_goal

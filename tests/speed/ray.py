@@ -19,9 +19,10 @@ from rich.table import Table
 
 from dse.config.compose import compose
 from dse.execution.ask_tell import run_search
-from dse.execution.ray_actors import RayWorkers
+from dse.execution.pool.choice import make_worker_kind
+from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.study import build_study
-from dse.execution.workers import Batch, SerialWorkers, WorkerPool, WorkerSettings
+from dse.execution.workers import Batch, SerialWorkers, StudyWorkers, WorkerPool
 from dse.search.optuna_samplers import make_sampler
 from dse.store.store import DesignResult, Store
 from tests.speed.__main__ import TWELVE
@@ -66,7 +67,8 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
         window = study.search["window"]
         workers: WorkerPool = SerialWorkers(evaluate)
         if count:
-            workers = RayWorkers(WorkerSettings("ray", count), evaluate, window=window, example=[], say=print)
+            settings = WorkerSettings("ray", count)
+            workers = StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
             batch = [(f"warm {warm + place}", {}, study.question.base) for place in range(4)]

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from dse.commands.notebook_api import find_study
-from dse.execution.affinity_pool import WorkerInterval
+from dse.execution.pool.dispatch import WorkerInterval
 from dse.execution.screen import run_screen, screen_workers
 from tests.samples import AT_ONE_RATE
 

@@ -13,32 +13,23 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from dse.execution.workers import RayNotStartedError, WorkerSettings, cpu_count
+from dse.execution.pool.worker_kind import last_line, refuse_start
+from dse.execution.pool.worker_settings import WorkerSettings, cpu_count
 from dse.space.errors import DesignError
-from dse.space.safe_text import mask_passwords, strip_control_codes
 from dse.terminal import orphan_processes as left
 from dse.terminal.child_python import script_path
 from dse.terminal.exit_watcher import ExitWatcher
 from dse.terminal.signals import defer_signals
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 OBJECT_STORE = 80 * 2**20
 """Ray's least, as results travel beside it. [B]"""
 
 START_TIMEOUT_S = 20.0
 """How long a cluster may not answer before it is lost. [s]"""
-
-INLINE = 80 * 2**10
-"""Largest argument that goes with each call; Ray itself takes up to 100 kB into a message. [B]"""
-
-MOST_OF_A_LOG = 10_000
-"""Characters at the end of a worker's log that are looked at."""
 
 RAYLET_END = 0.3
 """How long Ray on this machine takes to end after its workers, where it ends with them. [s]"""
@@ -65,15 +56,15 @@ class RayCluster:
         lost: whether it did not answer when it was last looked for.
     """
 
-    def __init__(self, crew: WorkerSettings) -> None:
-        self._after = _connect_cluster(crew)
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._after = _connect_cluster(settings)
         self._watcher = None if self._after is None else ExitWatcher(ENDED)
         self.owned = self._after is not None
         import ray
 
         self.ray: Any = ray
         self._address = str(ray.get_runtime_context().gcs_address)
-        self._raylet = _raylet_process(ray) if self.owned and not crew.address else None
+        self._raylet = _raylet_process(ray) if self.owned and not settings.address else None
         self.lost = False
         self._seen = self._looked = time.monotonic()
 
@@ -105,40 +96,6 @@ class RayCluster:
                 "what is finished is stored; start the cluster again, then run the same command again"
             )
 
-    def map_items(self, work: Callable[[T], R], items: Sequence[T], count: int = 0) -> Iterator[tuple[int, R]]:
-        """Map a function over items on workers; yields (index, result) as they finish.
-
-        A worker that dies costs what it was at, and a machine what its workers were at: others do it again, three times at
-        most. Machines that join a cluster get their part of what is left.
-
-        Args:
-            work: may be pickled, and changes nothing.
-            items: likewise.
-            count: of workers; 0 for all CPUs that there are.
-
-        Raises:
-            DesignError: the cluster is lost, workers that die again and again, or what `work` raises.
-        """
-        ray = self.ray
-        task, known = ray.remote(num_cpus=1, max_retries=3)(_call_work), self.share_value(work)
-        waiting, under_way = list(enumerate(items))[::-1], dict[Any, int]()
-        while waiting or under_way:
-            most = count or int(ray.cluster_resources().get("CPU", 1))
-            while waiting and len(under_way) < 2 * most:
-                place, item = waiting.pop()
-                under_way[task.remote(known, item)] = place
-            ready, _ = ray.wait(list(under_way), num_returns=1, timeout=1.0)
-            self.check()
-            for answer in ready:
-                yield under_way.pop(answer), _get_answer(ray, answer)
-
-    def share_value(self, value: T) -> Any:
-        """Argument of many calls: the value itself if it is small, else one copy in Ray's object store.
-
-        An object in the store of a machine whose Ray ends takes the driver with it: Ray tries to recover it there.
-        """
-        return value if len(self.ray.cloudpickle.dumps(value)) <= INLINE else self.ray.put(value)
-
     def check_after_death(self) -> None:
         """Check the cluster after a worker died, with a short wait that shows whether Ray itself ended.
 
@@ -155,14 +112,8 @@ class RayCluster:
         if self._raylet is None or node is None:
             return ""
         logs = Path(node.get_logs_dir_path()).glob("worker-*.err")
-        for path in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
-            lines = path.read_text(errors="replace")[-MOST_OF_A_LOG:].split("\n")
-            given_lines = [
-                line.strip() for line in lines if line.strip() and not line.startswith(":")
-            ]  # Ray's own marks begin so
-            if given_lines:
-                return f": {strip_control_codes(mask_passwords(given_lines[-1]))[:200]}"
-        return ""
+        texts = (path.read_text(errors="replace") for path in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True))
+        return next(filter(None, map(last_line, texts)), "")
 
     def sweep(self) -> None:
         """End processes that dead workers left here; workers that are told to end do so themselves."""
@@ -190,35 +141,7 @@ def _raylet_process(ray: Any) -> subprocess.Popen[bytes] | None:
     return processes[0].process if processes else None
 
 
-def map_on_crew(crew: WorkerSettings, work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
-    """Map a function over items on workers that end with it; as `RayCluster.mapped`.
-
-    Raises:
-        DesignError: no cluster at the address, and what `Cluster.mapped` raises.
-    """
-    cluster = RayCluster(crew)
-    try:
-        yield from cluster.map_items(work, items, crew.count)
-    finally:
-        cluster.close()
-
-
-def _call_work(work: Callable[[T], R], item: T) -> R:
-    return work(item)
-
-
-def _get_answer(ray: Any, answer: Any) -> Any:
-    try:
-        return ray.get(answer)
-    except ray.exceptions.RayTaskError as error:
-        raise error.as_instanceof_cause() from None
-    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.ObjectLostError):
-        raise DesignError(
-            "workers: processes died at the same designs again and again; workers=serial shows the error"
-        ) from None
-
-
-def _connect_cluster(crew: WorkerSettings) -> Callable[[], None] | None:
+def _connect_cluster(settings: WorkerSettings) -> Callable[[], None] | None:
     """Start Ray here, or finds the cluster at the address; returns what to do after it, None where it is the caller's own."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -233,7 +156,7 @@ def _connect_cluster(crew: WorkerSettings) -> Callable[[], None] | None:
         return None
     # Ray would print a paragraph on standard output for each worker that dies; why it did is stored with its design
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
-    if not crew.address:
+    if not settings.address:
         left.adopt_orphans()
         restore = _isolate_cluster()
         try:
@@ -241,7 +164,7 @@ def _connect_cluster(crew: WorkerSettings) -> Callable[[], None] | None:
                 ray.init(
                     address="local",
                     job_config=_job_config(),
-                    num_cpus=crew.count or cpu_count(),
+                    num_cpus=settings.count or cpu_count(),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE,
                     log_to_driver=False,
@@ -251,22 +174,19 @@ def _connect_cluster(crew: WorkerSettings) -> Callable[[], None] | None:
             with contextlib.suppress(Exception):
                 ray.shutdown()
             restore()
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
-            raise RayNotStartedError(
-                f"workers: Ray does not start on this machine: {reason}; workers=serial works without it"
-            ) from None
+            raise refuse_start("Ray does", error) from None
         return restore
-    host, _, port = crew.address.removeprefix("ray://").rpartition(":")
+    host, _, port = settings.address.removeprefix("ray://").rpartition(":")
     try:
         if port.isdigit():  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=10).close()
         with _silence_errors():
-            ray.init(address=crew.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(address=settings.address, job_config=_job_config(), log_to_driver=False, logging_level=logging.CRITICAL)
     except Exception as error:
         if "uthentication" in "".join(traceback.format_exception(error)):
-            raise DesignError(f"ray.address: the cluster at {crew.address} needs a token; {TOKEN_HINT}") from None
+            raise DesignError(f"ray.address: the cluster at {settings.address} needs a token; {TOKEN_HINT}") from None
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise DesignError(f"ray.address: no cluster at {crew.address}: {reason}") from None
+        raise DesignError(f"ray.address: no cluster at {settings.address}: {reason}") from None
     return lambda: None
 
 
