@@ -12,7 +12,8 @@ from dse.execution.provenance import RunClock
 from dse.execution.ray_actors import make_workers
 from dse.execution.result_frame import knob_values, search_frame
 from dse.execution.screen import ScreenResult
-from dse.execution.study import CERTIFY, Study
+from dse.execution.study import Study
+from dse.execution.study_settings import CERTIFY
 from dse.execution.workers import make_evaluator
 from dse.search.samplers import ListSampler, Values
 from dse.store.store import Store
@@ -36,7 +37,7 @@ def certify_study(
     say(f"  certify: begins with {len(certifier.search.front.values):,} designs of {len(incumbents):,} known ones")
     if certifier.resumed_boxes:
         say(f"  certify: going on from {certifier.resumed_boxes:,} boxes")
-    budget = int(study.search["boxes"])
+    budget = study.search.boxes
     with ProgressBar("certify", report_progress, unit="boxes") as bar:
 
         def show_progress(gap: float, boxes: int, open_boxes: int) -> None:
@@ -70,7 +71,7 @@ def _store_members(study: Study, store: Store, certificate: Certificate, elapsed
     workers = make_workers(
         study.crew,
         make_evaluator(study.question.workload, study.fidelity),
-        window=study.search["window"],
+        window=study.search.window,
         designs=len(members),
         example=[(base_design_key(study)[0], {}, base)],
         say=lambda text: say(f"  {text}"),

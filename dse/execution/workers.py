@@ -16,6 +16,7 @@ from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
+from dse.space.fields import computed_field, integer_field, option_field, quantity_field
 from dse.space.workload import Workload
 from dse.store.store import DesignResult
 
@@ -33,25 +34,17 @@ BATCH_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Settings of the workers of a study.
+    """Settings of the workers of a study."""
 
-    Attributes:
-        kind: serial, ray or auto.
-        count: processes; 0 for one per CPU.
-        retries: how many times more a design is tried, alone, once it failed alone.
-        time_limit: what a worker may take for a design before it is stopped. [s]
-        memory_limit: what a worker may hold beyond what it holds when warm. [B]
-        start_time: what Ray takes to start; `auto` starts it when it saves more. [s]
-        address: of a running Ray cluster; "" starts one on this machine.
-    """
-
-    kind: str = "serial"
-    count: int = 0
-    retries: int = 1
-    time_limit: float = 600.0
-    memory_limit: float = 4 * 2.0**30
-    start_time: float = 4.0
-    address: str = ""
+    kind: str = option_field("processes that evaluate designs", ("auto", "ray", "serial"), default="serial")
+    count: int = integer_field("processes; 0 (written all) for one per CPU", words={"all": 0}, default=0)
+    retries: int = integer_field("how many times more a design is tried, alone, once it failed alone", low=0, default=1)
+    time_limit: float = quantity_field("s", "time of a worker for a design before it is stopped", positive=True, default=600.0)
+    memory_limit: float = quantity_field(
+        "B", "memory of a worker beyond what it holds when warm", positive=True, default=4 * 2.0**30
+    )
+    start_time: float = quantity_field("s", "start of Ray; `auto` starts it when it saves more", positive=True, default=4.0)
+    address: str = computed_field('address of a running Ray cluster; "" starts one on this machine', "")
 
 
 class WorkerPool(Protocol):

@@ -51,7 +51,7 @@ def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> RayWorke
     return RayWorkers(
         WorkerSettings("ray", **limits),
         evaluate or make_evaluator(study.question.workload, study.fidelity),
-        window=study.search["window"],
+        window=study.search.window,
         example=[(design_key(base), {}, base)],
         say=lambda text: None,
     )
