@@ -37,6 +37,10 @@ RENAMED = re.compile(rf"\b(?:{'|'.join(KEY_NAMES)})(?=\()")
 """A renamed class at the beginning of a `repr`."""
 
 
+NO_WORDS: Mapping[str, Any] = MappingProxyType({})
+"""No words in the place of a value."""
+
+
 def quantity_field(
     unit: str,
     doc: str,
@@ -44,6 +48,10 @@ def quantity_field(
     low: float = 0.0,
     high: float = math.inf,
     positive: bool = False,
+    above: float | None = None,
+    below: float | None = None,
+    several: bool = False,
+    words: Mapping[str, Any] = NO_WORDS,
     default: float | None = None,
     absent: bool = False,
     unread: Unread = ALWAYS,
@@ -52,12 +60,15 @@ def quantity_field(
 ) -> Any:
     """Field for a quantity with a unit, bounded by `low` and `high`.
 
-    `positive` refuses zero as well, and `absent` allows a missing value. Where other leaves have the options or
-    whole numbers in `unread`, nothing reads this leaf (`dse.space.unread_leaves`). `former` is
+    `positive` refuses zero as well, `above` and `below` refuse these bounds themselves, and `absent` allows a missing value.
+    With `several`, a list of quantities is allowed too; a word of `words` stands for its value. Where other leaves have the
+    options or whole numbers in `unread`, nothing reads this leaf (`dse.space.unread_leaves`). `former` is
     the name that the field had before, which is an alias of it (`dse.space.aliases`) and the one that content keys have.
     No result depends on a field that is not `keyed`, and content keys leave it out.
     """
-    metadata = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive} | ({} if keyed else {"keyed": False})
+    metadata: dict[str, Any] = {"unit": unit, "doc": doc, "low": low, "high": high, "positive": positive}
+    metadata |= {} if keyed else {"keyed": False}
+    metadata |= _set_only(above=above, below=below, several=several or None, words=words or None)
     return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
@@ -65,6 +76,8 @@ def integer_field(
     doc: str,
     *,
     low: int = 1,
+    words: Mapping[str, Any] = NO_WORDS,
+    listed: bool = False,
     default: int | None = None,
     unit: str = "1",
     absent: bool = False,
@@ -74,9 +87,11 @@ def integer_field(
 ) -> Any:
     """Field for a whole number of things or units.
 
-    Designs that differ in a field with `apart` are evaluated in separate groups.
+    Designs that differ in a field with `apart` are evaluated in separate groups. A word of `words` stands for its value; with
+    `listed`, a list of one number is this number.
     """
-    metadata = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
+    metadata: dict[str, Any] = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
+    metadata |= _set_only(words=words or None, listed=listed or None)
     return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
@@ -87,6 +102,8 @@ def option_field(
     default: str | None = None,
     number: bool = False,
     unfit: Mapping[str, str] = MappingProxyType({}),
+    form: str = "",
+    pattern: str = "",
     absent: bool = False,
     unread: Unread = ALWAYS,
     former: str = "",
@@ -95,11 +112,12 @@ def option_field(
     """Field for an option, one of several words.
 
     With `options`, the value is one of these; with `number`, a whole number is allowed too; `unfit` gives reasons
-    against other options.
+    against other options. A text of the regular expression `pattern` is an option too, which messages write as `form`.
 
     `former_options` are options by the names that they had before, which are aliases of them, and which content keys have.
     """
-    metadata = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit} | ({"number": True} if number else {})
+    metadata: dict[str, Any] = {"unit": "", "doc": doc, "options": tuple(options), "unfit": unfit}
+    metadata |= _set_only(number=number or None, form=form or None, pattern=pattern or None)
     before = {"former_options": MappingProxyType(dict(former_options))} if former_options else {}
     return _leaf(metadata | _unread(unread) | _former(former) | before, default, absent)
 
@@ -109,17 +127,77 @@ def boolean_field(doc: str, *, default: bool | None = None, absent: bool = False
     return _leaf({"unit": "", "doc": doc, "flag": True} | _former(former), default, absent)
 
 
+def text_field(
+    doc: str,
+    expected: str = "text",
+    *,
+    pattern: str = "",
+    number: bool = False,
+    default: str | None = None,
+    absent: bool = False,
+) -> Any:
+    """Field for a text: any, or one of the regular expression `pattern`.
+
+    `expected` says in messages what has to be written. With `number`, a whole number is a text too, as the name of a file
+    may be.
+    """
+    metadata = {"unit": "", "doc": doc, "text": expected, "pattern": pattern} | ({"number": True} if number else {})
+    return _leaf(metadata, default, absent)
+
+
+def list_field(
+    doc: str,
+    inner: Any,
+    expected: str,
+    *,
+    single: bool = False,
+    empty: bool = False,
+    words: Mapping[str, Any] = NO_WORDS,
+    default: tuple[Any, ...] | None = None,
+    absent: bool = False,
+) -> Any:
+    """Field for a list of values, stored as a tuple.
+
+    Args:
+        doc: meaning of the list.
+        inner: field of one value, or record class of one group of fields.
+        expected: what messages say of the list, with an example.
+        single: whether a bare value is a list of one.
+        empty: whether a list without values is one.
+        words: values that words in the place of the list stand for.
+        default: value of a field that is left out; None if it must be given.
+        absent: whether null, or a field that is left out, is None.
+    """
+    metadata: dict[str, Any] = {"doc": doc, "list": inner, "unit": _inner_unit(inner), "expected": expected}
+    metadata |= _set_only(single=single or None, empty=empty or None, words=words or None)
+    return _leaf(metadata, default, absent)
+
+
+def group_field(doc: str, example: str = "") -> Any:
+    """Field for a group of fields with names of the user's, stored as the dictionary that was given; empty by default."""
+    return field(metadata={"doc": doc, "group": example}, default_factory=dict)
+
+
+def computed_field(doc: str, default: Any) -> Any:
+    """Field that no configuration sets: the program computes it, or another group has it."""
+    return field(metadata={"doc": doc, "computed": True}, default=default)
+
+
 def table_field(doc: str, kind: type) -> Any:
     """Field for records by user-given names, stored as pairs in the given order; empty by default."""
     return field(metadata={"doc": doc, "table": kind}, default=())
 
 
-def part_field(doc: str, *kinds: type, inline: bool = False, former: str = "") -> Any:
+def part_field(
+    doc: str, *kinds: type, inline: bool = False, words: Mapping[str, Any] = NO_WORDS, default: Any = None, former: str = ""
+) -> Any:
     """Field for a part: a record of one of several kinds, told apart by their fields, or None.
 
-    The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``.
+    The addresses of an `inline` part's leaves are those of the whole: ``mapping.rows``, not ``mapping.kernel.rows``. A word of
+    `words` stands for its value.
     """
-    return field(metadata={"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}) | _former(former), default=None)
+    metadata = {"doc": doc, "parts": kinds} | ({"inline": True} if inline else {}) | _set_only(words=words or None)
+    return field(metadata=metadata | _former(former), default=default)
 
 
 def refused_field(why: str) -> Any:
@@ -132,6 +210,15 @@ def ranges() -> Any:
     return field(default=None, compare=False, repr=False)
 
 
+def _set_only(**metadata: Any) -> dict[str, Any]:
+    """Metadata that are not None."""
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
+def _inner_unit(inner: Any) -> str:
+    return "" if isinstance(inner, type) else str(inner.metadata.get("unit", ""))
+
+
 def _unread(words: Unread) -> dict[str, Any]:
     return {"unread": words} if words else {}
 
@@ -142,7 +229,7 @@ def _former(name: str) -> dict[str, Any]:
 
 def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
     if absent:
-        return field(metadata=metadata, default=None)
+        return field(metadata=metadata | {"absent": True}, default=None)
     return field(metadata=metadata) if default is None else field(metadata=metadata, default=default)
 
 
@@ -154,6 +241,10 @@ def _leaf(metadata: dict[str, Any], default: Any, absent: bool) -> Any:
         integer_field,
         option_field,
         boolean_field,
+        text_field,
+        list_field,
+        group_field,
+        computed_field,
         part_field,
         table_field,
         refused_field,
@@ -409,16 +500,8 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
         if not isinstance(value, bool):
             raise DesignError(f"{address}: {value!r} is not true or false")
         return value
-    if "options" in limits:
-        if "number" in limits and isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
-            raise DesignError(f"{address}: {value!r} is not text")
-        if value in limits["unfit"]:
-            raise DesignError(f"{address}: {limits['unfit'][value]}")
-        if limits["options"] and value not in limits["options"]:
-            raise DesignError(f"{address}: no option {value!r}; {suggest_nearest(value, limits['options'])}")
-        return value
+    if "options" in limits or "text" in limits:
+        return _check_text(value, limits, address)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DesignError(f"{address}: {value!r} is not a number")
     if not math.isfinite(value):
@@ -431,8 +514,31 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
     unit = limits["unit"] if limits["unit"] != "1" else ""
     if value < limits["low"]:
         raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the minimum, {limits['low']:g}")
+    if value <= limits.get("above", -math.inf):
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is not above {limits['above']:g}")
+    if value >= limits.get("below", math.inf):
+        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is not below {limits['below']:g}")
     if value > limits.get("high", math.inf):
         raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the maximum, {limits['high']:g}")
     if limits.get("positive") and value == 0:
         raise DesignError(f"{address}: must be above 0")
     return int(value) if "whole" in limits else float(value)
+
+
+def _check_text(value: Any, limits: Mapping[str, Any], address: str) -> str:
+    """A text or an option, checked against its declaration."""
+    if "number" in limits and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise DesignError(f"{address}: {value!r} is not {limits.get('text', 'text')}")
+    matches = bool(limits.get("pattern")) and re.fullmatch(limits["pattern"], value) is not None
+    if "text" in limits:
+        if limits["pattern"] and not matches:
+            raise DesignError(f"{address}: {value!r} is not {limits['text']}")
+        return value
+    if value in limits["unfit"]:
+        raise DesignError(f"{address}: {limits['unfit'][value]}")
+    if limits["options"] and value not in limits["options"] and not matches:
+        form = f"; or {limits['form']}" if "form" in limits else ""
+        raise DesignError(f"{address}: no option {value!r}; {suggest_nearest(value, limits['options'])}{form}")
+    return value

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.fields import fingerprint, key_text
+from dse.space.fields import fingerprint, integer_field, key_text, quantity_field
 from dse.space.model import Model
 from dse.space.requests import Requests
 
@@ -30,15 +30,10 @@ of decode take it from the first decode step.
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: drafted tokens per iteration and their acceptance.
+    """Speculative decoding: drafted tokens per iteration and their acceptance."""
 
-    Attributes:
-        tokens: guessed a step.
-        acceptance: chance that a guess is right where those before it are.
-    """
-
-    tokens: int
-    acceptance: float
+    tokens: int = integer_field("tokens guessed a step", low=0)
+    acceptance: float = quantity_field("1", "chance that a guess is right where those before it are", high=1.0)
 
     @property
     def expected_tokens(self) -> float:

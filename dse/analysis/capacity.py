@@ -51,7 +51,6 @@ from dse.config.record_parser import parse_value as number
 from dse.config.renamed_addresses import rename_typed
 from dse.config.renamed_words import rename_query_words
 from dse.config.searchable_knobs import find_searchable_knobs
-from dse.config.session_workloads import CLOSED
 from dse.config.unread_stack_leaves import USUAL as OF_IDLE
 from dse.config.workloads import MAX_REQUESTS
 from dse.evaluators.serving.max_rate import MOST_PLAYED, USUAL, decisive, enough_requests
@@ -71,6 +70,7 @@ from dse.space.safe_text import count_text
 from dse.space.software import SERVED_DEVICES, SERVED_PIPELINES, SERVED_POOLED_DIES, SOFTWARE, software_of
 from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
+from dse.space.workload_settings import CLOSED
 from dse.terminal.progress import ProgressBar
 
 QUERY_OPTIONS = ("devices", "rate", "slo_percentile", "disaggregated", "ffn", "by", "formats")

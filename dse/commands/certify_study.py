@@ -11,7 +11,8 @@ from dse.execution.certify import Certificate, Certifier, describe_certificate
 from dse.execution.provenance import RunClock
 from dse.execution.result_frame import knob_values, search_frame
 from dse.execution.screen import ScreenResult
-from dse.execution.study import CERTIFY, Study
+from dse.execution.study import Study
+from dse.execution.study_settings import CERTIFY
 from dse.execution.workers import make_evaluator, make_workers
 from dse.search.samplers import ListSampler, Values
 from dse.space.safe_text import count_text
@@ -36,7 +37,7 @@ def certify_study(
     say(f"  certify: begins with {count_text(len(certifier.search.front.values), 'design')} of {len(incumbents):,} known")
     if certifier.resumed_boxes:
         say(f"  certify: going on from {count_text(certifier.resumed_boxes, 'box')}")
-    budget = int(study.search["boxes"])
+    budget = study.search.boxes
     with ProgressBar("certify", report_progress, unit="boxes") as bar:
 
         def show_progress(gap: float, boxes: int, open_boxes: int) -> None:
@@ -70,7 +71,7 @@ def _store_members(study: Study, store: Store, certificate: Certificate, elapsed
     workers = make_workers(
         study.crew,
         make_evaluator(study.question.workload, study.fidelity),
-        window=study.search["window"],
+        window=study.search.window,
         designs=len(members),
         example=[(base_design_key(study)[0], {}, base)],
         say=lambda text: say(f"  {text}"),

@@ -200,7 +200,7 @@ class StoredStudy:
         if store_exists(study.store):
             with closing(Store(study.store, create=False)) as store:
                 asks = read_stored_asks(study, store)
-        screened = load_stored_screen(study) if study.screen["run"] else None
+        screened = load_stored_screen(study) if study.screen.run else None
         return search_frame(study, asks), screened
 
     @property

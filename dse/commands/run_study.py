@@ -32,7 +32,8 @@ from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
-from dse.execution.study import CERTIFY, STORE_URL, Study, build_study
+from dse.execution.study import STORE_URL, Study, build_study
+from dse.execution.study_settings import CERTIFY
 from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
@@ -73,12 +74,12 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
     Raises:
         DesignError: there is nothing to do, or the study was run with another space or workload.
     """
-    if study.search["sampler"] == "none" and study.fidelity != study.screen_fidelity:
+    if study.search.sampler == "none" and study.fidelity != study.screen_fidelity:
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={study.fidelity}; add search=nsga2 or search=random"
         )
     refuse_missing_metrics(study)
-    if study.search["sampler"] == CERTIFY:
+    if study.search.sampler == CERTIFY:
         single_space(study)
     say(f"[bold]{escape(study.name)}[/]  {escape(study.text)}".rstrip())
     say(f"  workload: {escape(format_case_labels(study.question.workload))}")
@@ -112,7 +113,7 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
     elapsed = RunClock()
     try:
         _note_place(study)
-        screened = _run_screen_stage(study, report_progress) if study.screen["run"] else None
+        screened = _run_screen_stage(study, report_progress) if study.screen.run else None
         search_result = _run_search_stage(study, store, screened, elapsed, report_progress)
         frame = combine_with_front(study, search_result, screened)
         if not len(frame):
@@ -163,13 +164,13 @@ def choose_sampler(
         begun: the notes of its first ask, where it was begun before.
         allowed: says how many designs its budget and time allow, and why where it is the time.
     """
-    wanted = study.search["sampler"]
+    wanted = study.search.sampler
     if wanted != "auto":
         return wanted, "as configured"
     if begun is not None:
         return begun.get("sampler", "nsga2"), "from its first run"
-    if study.search["promote"]:
-        what = f"designs of {study.search['promote']} are promoted to {study.fidelity} by their expected hypervolume gain"
+    if study.search.promote:
+        what = f"designs of {study.search.promote} are promoted to {study.fidelity} by their expected hypervolume gain"
         return "local", what
     if screened is not None and screened.exact and study.fidelity == study.screen_fidelity:
         return "none", "the screen evaluated every design at this fidelity, so its front is exact"
@@ -212,9 +213,9 @@ def _run_search_stage(
         return search_frame(study, read_stored_asks(study, store))
     if name == CERTIFY:
         return certify_study(study, store, screened, elapsed, report_progress)
-    space, stop = study.question.space, study.search["stop"]
-    population = study.search["population"]
-    cheaper = LowFidelity(study, store, screened) if study.search["promote"] else None
+    space, stop = study.question.space, study.search.stop
+    population = study.search.population
+    cheaper = LowFidelity(study, store, screened) if study.search.promote else None
     structure = EvaluationStructure(study, store) if name == "local" and cheaper is None else None
     source = make_sampler(
         name,
@@ -231,9 +232,9 @@ def _run_search_stage(
     taken = _load_warm_start(study)
     first = [*taken.seeds, *(point for point in study.points.values() if point not in taken.seeds)]
     seeds = first if cheaper else [*first, *(seed for seed in _screen_seeds(study, screened) if seed not in first)]
-    about = {"sampler": name, "warm": len(taken.seeds)}
+    about: dict[str, Any] = {"sampler": name, "warm": len(taken.seeds)}
     # what others have evaluated costs nothing and is not of the budget
-    budget = study.search["budget"] + (begun or about).get("warm", 0)
+    budget = study.search.budget + (begun or about).get("warm", 0)
     budget = budget if source.designs is None else _all_of(source.designs, budget)
     if before:
         say(f"  going on from {count_text(len(before), 'proposed design')}")
@@ -241,7 +242,7 @@ def _run_search_stage(
     workers = make_workers(
         study.crew,
         make_evaluator(study.question.workload, study.fidelity),
-        window=study.search["window"],
+        window=study.search.window,
         designs=budget - len({design for _, design in before}),
         example=[(design_key(base), {}, base)],
         say=lambda text: say(f"  {text}"),
@@ -256,7 +257,13 @@ def _run_search_stage(
             budget,
             seeds,
             lambda done, results: bar.update(done, budget, best(results)),
-            stops=StopRules(study.directions, **stop, every=study.search["window"]),
+            stops=StopRules(
+                study.directions,
+                seconds=stop.time,
+                designs=stop.stagnation,
+                growth=stop.growth,
+                every=study.search.window,
+            ),
             given=taken.results,
             about=about,
             ruled_out=ruled_out,
@@ -280,10 +287,10 @@ def _run_search_stage(
 def _run_verify_stage(
     study: Study, store: Store, frame: pd.DataFrame, elapsed: RunClock, report_progress: ProgressCallback
 ) -> Verification | None:
-    if study.verify["fidelity"] == "none":
+    if study.verify.fidelity == "none":
         return None
     if not study.higher:
-        wanted = study.verify["fidelity"]
+        wanted = study.verify.fidelity
         what = f"no fidelity above {study.fidelity}" if wanted == "next" else f"no fidelity {wanted}"
         each = study.question.space.base_spaces
         others = " and ".join(dict.fromkeys(what for _, space in each for what in case_types_at_fidelity(space.base, wanted)))
@@ -320,10 +327,10 @@ def _all_of(designs: int, budget: int) -> int:
 
 
 def _load_warm_start(study: Study) -> WarmStart:
-    places = study.search["warm_start"]
+    places = study.search.warm_start
     if not places:
         return WarmStart({}, [], 0)
-    taken = take_over_results(study, places, study.screen["seeds"])
+    taken = take_over_results(study, places, study.screen.seeds)
     results_text = f"of {taken.stored:,} results of this workload, fidelity and physics in {', '.join(places)}"
     say(
         f"  warm start: {len(taken.results):,} {results_text} are in this "
@@ -368,7 +375,7 @@ def _screen_seeds(study: Study, screened: ScreenResult | None) -> list[dict[str,
     if screened is None or not len(screened.front):
         return []
     ordered = screened.front.sort_values(list(study.objectives), kind="stable")
-    keep = min(study.screen["seeds"], len(ordered))
+    keep = min(study.screen.seeds, len(ordered))
     rows = ordered.iloc[np.unique(np.linspace(0, len(ordered) - 1, keep).round().astype(int))] if keep else ordered.iloc[:0]
     return [knob_values(study, record) for record in rows.to_dict("records")]
 

@@ -5,63 +5,64 @@ trace that it uses, and the source of its times.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dse.config.record_parser import parse_value
-from dse.config.session_workloads import CLOSED, list_requests_by_population
+from dse.config.session_workloads import list_requests_by_population
 from dse.space.errors import DesignError
 from dse.space.requests import Requests
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.space.workload import TraceUse
+from dse.space.workload_settings import AUTO, CLOSED, MAX_RATE, TRACE, ServingSettings
 
-AUTO, TRACE, USUAL = "auto", "trace", "poisson"
-"""Arrivals where nobody says any: at the times of a file, or of requests that have none."""
+USUAL = "poisson"
+"""Arrivals of requests that have no times."""
 
-USUAL_RATE = "2 Hz"
-"""Of a process, where nobody says one."""
+USUAL_RATE = 2.0
+"""Of a process, where nobody says one. [1/s]"""
 
-MAX_RATE_OPTION = "max"
+MAX_RATE_OPTION = MAX_RATE
 """The rate of requests, or the scale of a trace's, that is looked for."""
 
 
-def fill_arrivals(spec: dict[str, Any], *, timed: bool) -> dict[str, Any]:
-    """Fields of a workload with the default arrivals and rate filled in.
+def fill_arrivals(settings: ServingSettings, *, timed: bool) -> ServingSettings:
+    """Settings of a load with the default arrivals and rate filled in.
 
     Args:
-        spec: fields of the workload.
+        settings: of the load.
         timed: whether requests have times of their own, which are replayed unless a rate is set.
 
-    >>> fill_arrivals({}, timed=True)["arrivals"], fill_arrivals({"rate": "3 Hz"}, timed=True)["arrivals"]
+    >>> load = ServingSettings(ttft=1.0, tpot=0.05)
+    >>> fill_arrivals(load, timed=True).arrivals, fill_arrivals(replace(load, rate=3.0), timed=True).arrivals
     ('trace', 'poisson')
     """
-    replayed = timed and spec.get("rate") is None
-    arrivals = spec.get("arrivals", AUTO)
-    arrivals = (TRACE if replayed else USUAL) if arrivals == AUTO else arrivals
-    return {**spec, "arrivals": arrivals, "rate": USUAL_RATE if spec.get("rate") is None else spec["rate"]}
+    replayed = timed and settings.rate is None
+    arrivals = (TRACE if replayed else USUAL) if settings.arrivals == AUTO else settings.arrivals
+    return replace(settings, arrivals=arrivals, rate=USUAL_RATE if settings.rate is None else settings.rate)
 
 
-def trace_use(served: Requests, spec: dict[str, Any], file: str, *, clipped: bool) -> TraceUse:
+def trace_use(served: Requests, settings: ServingSettings, file: str, *, clipped: bool) -> TraceUse:
     """Part of its trace that a load uses.
 
     Args:
         served: requests of the file as they are served.
-        spec: fields of the workload, with arrivals.
+        settings: of the load, with arrivals.
         file: its name.
         clipped: whether some are shorter than the file has them.
     """
-    ordered = "some" if spec.get("shuffle") else "the first"
+    ordered = "some" if settings.shuffle else "the first"
     notes = [
-        *(["in another order"] if spec.get("shuffle") else []),
-        *(["lengths in shuffled copies, as many as a rate takes"] if spec.get("resample") else []),
-        *([f"clipped to {spec['max_length']:,} tokens"] if clipped else []),
+        *(["in another order"] if settings.shuffle else []),
+        *(["lengths in shuffled copies, as many as a rate takes"] if settings.resample else []),
+        *([f"clipped to {settings.max_length:,} tokens"] if clipped else []),
     ]
     part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
-    if spec["arrivals"] != TRACE:
-        return TraceUse(file, part, "drawn", str(spec["arrivals"]))
-    return TraceUse(file, part, "replayed" if spec.get("rate_scale", 1.0) == 1.0 else "scaled")
+    if settings.arrivals != TRACE:
+        return TraceUse(file, part, "drawn", settings.arrivals)
+    return TraceUse(file, part, "replayed" if settings.rate_scale == 1.0 else "scaled")
 
 
 def _of_trace(use: TraceUse | None, served: Requests) -> str:
@@ -75,41 +76,37 @@ def _of_trace(use: TraceUse | None, served: Requests) -> str:
 
 
 def list_requests_by_rate(
-    served: Requests, spec: dict[str, Any], seed: int, trace: TraceUse | None = None
+    served: Requests, settings: ServingSettings, seed: int, trace: TraceUse | None = None
 ) -> list[tuple[str, Requests, float]]:
     """Requests at each rate of a process, or at each scale of a trace's times.
 
     Args:
         served: with times where they are a trace's.
-        spec: fields of the workload, with arrivals.
+        settings: of the load, with arrivals.
         seed: of the process; at every rate the same draw, faster or slower.
         trace: what these are of a trace; None where they are of none.
 
     Returns:
         Each in words, with times, and the rate of its process; 0 where times are a trace's. [1/s]
     """
-    _refuse_unread(spec)
+    _refuse_unread(settings)
     beside = _of_trace(trace, served)
-    if spec["arrivals"] == CLOSED:
-        return [(f"{label}{beside}", requests, 0.0) for label, requests in list_requests_by_population(served, spec)]
-    if spec.get("users") is not None:
+    if settings.arrivals == CLOSED:
+        return [(f"{label}{beside}", requests, 0.0) for label, requests in list_requests_by_population(served, settings)]
+    if settings.users is not None:
         raise DesignError(f"workload.users: needs arrivals={CLOSED}; set that, or remove workload.users")
-    of_trace = spec["arrivals"] == "trace"
-    key, unit = ("rate_scale", "1") if of_trace else ("rate", "Hz")
-    rates = spec.get(key, 1.0 if of_trace else None)
-    several, address = isinstance(rates, list), f"workload.{key}"
-    if several and (not rates or MAX_RATE_OPTION in rates):
-        raise DesignError(f"{address}: {rates!r} is not a list of {key}s; {MAX_RATE_OPTION} cannot be in a list")
+    of_trace = settings.arrivals == TRACE
+    rates = settings.rate_scale if of_trace else settings.rate
+    several = isinstance(rates, tuple)
     if of_trace and not served.has_times:
         raise DesignError("workload.arrivals: a trace with times is needed; choose poisson, gamma, constant or offline")
-    cv = 1.0 if of_trace else parse_value(spec.get("cv", 1.0), "1", "workload.cv")
     requests = []
-    for rate in rates if isinstance(rates, list) else [rates]:
-        number = 1.0 if rate == MAX_RATE_OPTION else parse_value(rate, unit, address)
+    for rate in rates if isinstance(rates, tuple) else (rates,):
+        number = float(rate) if isinstance(rate, float) else 1.0
         selected_requests = (
             served.scale_times(number)
             if of_trace
-            else served.with_arrivals(str(spec["arrivals"]), rate=number, cv=cv, seed=seed)
+            else served.with_arrivals(settings.arrivals, rate=number, cv=settings.cv, seed=seed)
         )
         if (several or rate == MAX_RATE_OPTION) and not np.isfinite(selected_requests.rate):
             raise DesignError(
@@ -117,9 +114,9 @@ def list_requests_by_rate(
             )
         at = f"at {selected_requests.rate:.3g} a second" if np.isfinite(selected_requests.rate) else "at once"
         at = f"at {number:g} times its rate, {at[3:]}" if of_trace and (several or number != 1) else at
-        at = _describe_max_rate(spec) if rate == MAX_RATE_OPTION else at
+        at = _describe_max_rate(settings) if rate == MAX_RATE_OPTION else at
         if several:
-            at = at if of_trace else f"at {format_quantity(number, unit)}, drawn {at[3:]}"
+            at = at if of_trace else f"at {format_quantity(number, 'Hz')}, drawn {at[3:]}"
         turns = f" in {count_text(len(selected_requests.begins), 'session')}" if len(selected_requests.before) else ""
         many = (
             "requests" if rate == MAX_RATE_OPTION and not of_trace else count_text(len(selected_requests), "request")
@@ -128,19 +125,19 @@ def list_requests_by_rate(
     return requests
 
 
-def _describe_max_rate(spec: dict[str, Any]) -> str:
+def _describe_max_rate(settings: ServingSettings) -> str:
     """The rate of a system as text: its maximum, or its share of a demand."""
-    if spec.get("demand") is None:
+    if settings.demand is None:
         return "at the maximum rate within its SLOs"
-    return f"at a system's share of {spec['demand']}, of as many systems as that takes within their SLOs"
+    return f"at a system's share of {settings.demand_text}, of as many systems as that takes within their SLOs"
 
 
-def _refuse_unread(spec: dict[str, Any]) -> None:
+def _refuse_unread(settings: ServingSettings) -> None:
     """Refuse what only other arrivals read."""
-    for name, reader in (("cv", "gamma"), ("rate_scale", "trace")):
-        if spec["arrivals"] != reader and spec.get(name, 1.0) not in (1.0, MAX_RATE_OPTION):
+    for name, value, reader in (("cv", settings.cv, "gamma"), ("rate_scale", settings.rate_scale, TRACE)):
+        if settings.arrivals != reader and value not in (1.0, MAX_RATE):
             raise DesignError(
-                f"workload.{name}: arrivals={spec['arrivals']} does not use it; set arrivals={reader}, or remove it"
+                f"workload.{name}: arrivals={settings.arrivals} does not use it; set arrivals={reader}, or remove it"
             )
 
 
@@ -185,26 +182,22 @@ def _unread_fields(spec: Mapping[str, Any], names: set[str]) -> Iterator[tuple[s
     for file, others in GOES_WITH.items():
         if file in spec and spec[file] is None:
             yield from ((file, name, f"needs a file; set workload.{file}, or remove it") for name in others if name in names)
-    if spec.get("arrivals") == "trace" and "rate" in names and spec.get("rate") != MAX_RATE_OPTION:
+    if spec.get("arrivals") == TRACE and "rate" in names and spec.get("rate") != MAX_RATE_OPTION:
         yield "arrivals", "rate", "arrivals=trace has the times of its file; set workload.rate_scale, or other arrivals"
 
 
-def slo_share(spec: dict[str, Any]) -> float:
+def slo_share(settings: ServingSettings) -> float:
     """Share of the requests that must keep each bound at the maximum rate; 0 if no maximum is sought. [-]"""
-    percentile, largest = spec.get("slo_percentile"), MAX_RATE_OPTION in (spec.get("rate"), spec.get("rate_scale"))
-    if not largest:
-        if percentile is not None:
+    if MAX_RATE not in (settings.rate, settings.rate_scale):
+        if settings.slo_percentile is not None:
             raise DesignError(
                 "workload.slo_percentile: needs the maximum rate; set workload.rate=max or workload.rate_scale=max"
             )
         return 0.0
-    wrong = "rate_scale" if spec.get("rate") != MAX_RATE_OPTION else "rate"
-    if (wrong == "rate_scale") != (spec["arrivals"] == "trace"):
-        right = "workload.rate_scale" if spec["arrivals"] == "trace" else "workload.rate"
+    wrong = "rate_scale" if settings.rate != MAX_RATE else "rate"
+    if (wrong == "rate_scale") != (settings.arrivals == TRACE):
+        right = "workload.rate_scale" if settings.arrivals == TRACE else "workload.rate"
         raise DesignError(
-            f"workload.{wrong}: {MAX_RATE_OPTION} is for other arrivals than {spec['arrivals']}; set {right}={MAX_RATE_OPTION}"
+            f"workload.{wrong}: {MAX_RATE} is for other arrivals than {settings.arrivals}; set {right}={MAX_RATE}"
         )
-    share = parse_value(90 if percentile is None else percentile, "1", "workload.slo_percentile") / 100
-    if not 0 < share <= 1:
-        raise DesignError(f"workload.slo_percentile: {percentile!r} is not above 0 and at most 100")
-    return share
+    return (90.0 if settings.slo_percentile is None else settings.slo_percentile) / 100

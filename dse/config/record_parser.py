@@ -89,24 +89,58 @@ def field_types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource]) -> T:
+def parse_settings(cls: type[T], config: Any, address: str, *, owner: str = "", complete: bool = False) -> T:
+    """A record of settings, which are no constants with a source, from a dictionary of its fields.
+
+    Args:
+        cls: record class whose fields declare the settings.
+        config: values by the names of fields.
+        address: of the group, as users write it.
+        owner: what messages say of whose fields they are, as "served requests have"; empty string for nothing.
+        complete: whether every field must be given, those that may be null included.
+
+    Raises:
+        DesignError: an unknown field, one that is missing, of another type, or out of range; one line with its address.
+    """
+    if complete and isinstance(config, Dict):
+        for spec in fields(cls):  # type: ignore[arg-type]
+            if spec.name not in config and "computed" not in spec.metadata:
+                raise DesignError(f"{address}.{spec.name}: missing from the configuration; {_meaning_text(spec)}")
+    return parse_record(cls, config, address, [], owner=owner)
+
+
+def parse_setting(value: Any, declared: Any, address: str) -> Any:
+    """One setting by a field that is declared alone, as an option of a command.
+
+    Raises:
+        DesignError: of another type, or out of range.
+    """
+    return _parse_leaf(value, declared, address, [])
+
+
+def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource], *, owner: str = "") -> T:
     """A record from a dictionary of its fields: text with units, and constants with their source."""
     if not isinstance(config, Dict):
         raise DesignError(f"{address}: {config!r} is not a group of fields; {_fields_text(address, cls)}")
     hints = field_types(cls)  # type: ignore[arg-type]
-    names = {spec.name: spec for spec in fields(cls) if spec.compare}  # type: ignore[arg-type]
+    names = {
+        spec.name: spec
+        for spec in fields(cls)  # type: ignore[arg-type]
+        if spec.compare and "computed" not in spec.metadata
+    }
     origin, begun = _source_origin(config, address), len(sources)
     ranges = origin.pop(RANGES, None)
     config = {key: value for key, value in config.items() if key not in (*origin, *_beside_records(address, ranges))}
     config = _gather_part(config, names)
     for key in config:
         if key not in names:
-            raise DesignError(f"{address}: no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
+            whose = f"{owner} " if owner else ""
+            raise DesignError(f"{address}: {whose}no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for name, spec in names.items():
         field_address = f"{address}.{name}"
         if name not in config:
-            if spec.default is MISSING:
+            if spec.default is MISSING and spec.default_factory is MISSING:
                 others = preset_overrides(cls.__name__, address)
                 raise DesignError(f"{field_address}: missing; {_meaning_text(spec)}{f'; {others}' if others else ''}")
             continue
@@ -116,13 +150,15 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
                 raise DesignError(f"{field_address}: {spec.metadata['refused']}")
         elif "table" in spec.metadata:
             values[name] = _parse_table(spec.metadata["table"], config[name], field_address, sources)
+        elif isinstance(config[name], str) and config[name] in spec.metadata.get("words", ()):
+            values[name] = spec.metadata["words"][config[name]]
         elif "parts" in spec.metadata:
             kinds = spec.metadata["parts"]
             other_address = address if "inline" in spec.metadata else field_address
-            if len(kinds) > 1 and not isinstance(config[name], Dict | None):
+            if (len(kinds) > 1 or "words" in spec.metadata) and not isinstance(config[name], Dict | None):
                 raise DesignError(
                     f"{field_address}: {config[name]!r} is not a group of fields; "
-                    f"set them one by one, {field_address}.FIELD=VALUE"
+                    f"set them one by one, {field_address}.FIELD=VALUE{_alternatives_text(spec)}"
                 )
             values[name] = (
                 None
@@ -243,6 +279,8 @@ def parse_value(value: Any, unit: str, address: str) -> float:
 
 
 def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSource]) -> Any:
+    if not COMPOUND.isdisjoint(spec.metadata):
+        return _parse_compound(value, spec, address)
     if isinstance(value, Dict):
         chips = _source_origin(value, address)
         unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
@@ -261,12 +299,74 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
         value = value["value"]
     elif address.startswith(("chip", "mapping.stack", "mapping.inference_engine")):
         sources.append(ConstantSource(address, str(value), "override"))
+    try:
+        return _parse_plain(value, spec, address)
+    except DesignError as error:
+        raise DesignError(f"{error}{_alternatives_text(spec)}") from None
+
+
+COMPOUND = frozenset({"list", "group", "listed", "several", "words"})
+"""Declarations of fields whose values are more than one number, word or truth value."""
+
+
+def _parse_plain(value: Any, spec: Any, address: str) -> Any:
+    """A number, a word or a truth value."""
     unit = spec.metadata["unit"]
+    if value is None:
+        raise DesignError(f"{address}: null is no value here; needed: {_meaning_text(spec)}")
     if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
         raise DesignError(f"{address}: {value!r} is a share; write a whole number")
     if unit and not isinstance(value, bool):
         value = parse_value(value, unit, address)
     return check_leaf(value, spec, address)
+
+
+def _parse_compound(value: Any, spec: Any, address: str) -> Any:
+    """A list, a group of any fields, one quantity or several, or a word that stands for a value."""
+    limits = spec.metadata
+    words = limits.get("words", ())
+    if isinstance(value, str) and value in words:
+        return words[value]
+    if "group" in limits:
+        if not isinstance(value, Dict):
+            raise DesignError(
+                f"{address}: {value!r} is not a group of fields{f', as in {e}' if (e := limits['group']) else ''}"
+            )
+        return value
+    if isinstance(value, list) and ("list" in limits or "several" in limits):
+        for entry in value:
+            if isinstance(entry, str) and entry in words:
+                raise DesignError(f"{address}: {entry} cannot be in a list; write it alone")
+    try:
+        entries = _check_list(value, spec, address) if "list" in limits else None
+        if "several" in limits and isinstance(value, list) and value:
+            return tuple(_parse_plain(entry, spec, address) for entry in value)
+        if "listed" in limits and isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        if entries is None:
+            return _parse_plain(value, spec, address)
+    except DesignError as error:
+        raise DesignError(f"{error}{_alternatives_text(spec)}") from None
+    inner = limits["list"]
+    if isinstance(inner, type):
+        return tuple(parse_record(inner, entry, f"{address}.{place}", []) for place, entry in enumerate(entries))
+    return tuple(_parse_leaf(entry, inner, address, []) for entry in entries)
+
+
+def _check_list(value: Any, spec: Any, address: str) -> list[Any]:
+    """A list as it is given; a bare value is a list of one where its field says so."""
+    limits = spec.metadata
+    if "single" in limits and not isinstance(value, list | Dict):
+        value = [value]
+    if not isinstance(value, list) or not (value or "empty" in limits):
+        raise DesignError(f"{address}: {value!r} is not a list of {limits['expected']}")
+    return value
+
+
+def _alternatives_text(spec: Any) -> str:
+    """What can be written in the place of a value, as the end of a message; empty string for nothing."""
+    others = [*spec.metadata.get("words", ()), *(["null"] if "absent" in spec.metadata else [])]
+    return f"; or set {' or '.join(others)}" if others else ""
 
 
 def _parse_constant_range(constant: Dict[Any, Any], spec: Any, address: str) -> tuple[float, float]:

@@ -62,7 +62,7 @@ def run_search(
     Returns:
         Every ask so far that has a result, by number.
     """
-    stops = stops or StopRules(study.directions, seconds=None, designs=None, growth=0.0, every=study.search["window"])
+    stops = stops or StopRules(study.directions, seconds=None, designs=None, growth=0.0, every=study.search.window)
     known = store.results(study.context)
     name, base = store.search(study.name, study.identity()), base_design_key(study)
     run = _Search(
@@ -135,7 +135,7 @@ class _Search:
     @property
     def window(self) -> int:
         """Asks that may be in flight."""
-        return int(self.asked.search["window"])
+        return self.asked.search.window
 
     def restore(self) -> None:
         """Take up the asks of earlier runs, up to the budget; the last window of them is told again as results come."""

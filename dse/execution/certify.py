@@ -237,7 +237,7 @@ class Certifier:
         self.study = study
         self.boxes, self.effects = make_box_space(study)
         self.evaluator = BoxEvaluator(study, self.boxes)
-        self.gap = log1p(float(study.search["gap"]))
+        self.gap = log1p(study.search.gap or 0.0)
         count, numbers = len(study.objectives), self.boxes.numbers
         cell = self.gap / CELLS.get(count, MANY_OBJECTIVES_CELLS)
         front = IncumbentFront(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
@@ -285,7 +285,7 @@ class Certifier:
 
         left = "interrupted"
         try:
-            left = self.search.run(note, seconds=self.study.search["stop"]["seconds"], boxes=self.study.search["boxes"])
+            left = self.search.run(note, seconds=self.study.search.stop.time, boxes=self.study.search.boxes)
         finally:
             self.seconds = before + time.monotonic() - start
             self.save(left)
@@ -332,7 +332,7 @@ class Certifier:
         return {
             "key": certificate_key(study),
             "gap": gap if np.isfinite(gap) else None,
-            "wanted_gap": float(study.search["gap"]),
+            "wanted_gap": study.search.gap or 0.0,
             "reached": not left,
             "ended_by": left or None,
             "designs": designs,

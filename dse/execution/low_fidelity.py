@@ -34,7 +34,7 @@ class LowFidelity:
     """
 
     def __init__(self, study: Study, store: Store, screened: ScreenResult | None) -> None:
-        self.fidelity = str(study.search["promote"])
+        self.fidelity = str(study.search.promote)
         self._asked, self._store = study, store
         self._context = study.context_at(self.fidelity)
         self._evaluate = make_evaluator(study.question.workload, self.fidelity)

@@ -7,7 +7,8 @@ import numpy as np
 from dse.config.metric_expressions import evaluate_with_derived, input_metrics
 from dse.evaluators.accounting.usage import absence_reason
 from dse.execution.screen_block import requested_metrics
-from dse.execution.study import SCREEN_FIDELITIES, STEADY, Study
+from dse.execution.study import Study
+from dse.execution.study_settings import SCREEN_FIDELITIES, STEADY
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -23,8 +24,8 @@ def refuse_missing_metrics(study: Study) -> None:
     Raises:
         DesignError: naming the metric, what it is made of, and what is there.
     """
-    fidelity = study.screen_fidelity if study.screen["run"] else study.fidelity
-    if fidelity not in SCREEN_FIDELITIES or (_is_served(study) and fidelity != STEADY and not study.screen["run"]):
+    fidelity = study.screen_fidelity if study.screen.run else study.fidelity
+    if fidelity not in SCREEN_FIDELITIES or (_is_served(study) and fidelity != STEADY and not study.screen.run):
         return  # the first design of a search says it, and takes as long
     for chosen, space in study.question.space.base_spaces:
         metrics = _design_metrics(study, space.design_at({}), fidelity)
@@ -55,7 +56,7 @@ def _missing_text(study: Study, name: str, whose: str, fidelity: str, metrics: S
     if name in defined and not absent:
         return f"{group}.{name}: {defined[name].text!r} is no finite number; it divides by 0 or is too large"
     made = f"it is computed from {', '.join(absent)}, and " if name in defined else ""
-    at = "" if fidelity == "analytical" else f" at fidelity={fidelity}{', that of the screen' if study.screen['run'] else ''}"
+    at = "" if fidelity == "analytical" else f" at fidelity={fidelity}{', that of the screen' if study.screen.run else ''}"
     then = ""
     if _is_served(study) and fidelity == STEADY:
         apart = study.fidelity != STEADY

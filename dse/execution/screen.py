@@ -32,7 +32,8 @@ from dse.execution.screen_block import (
     summarise_block,
 )
 from dse.execution.screen_workers import ScreenWorkers
-from dse.execution.study import FRONT, Study, stored_location
+from dse.execution.study import Study, stored_location
+from dse.execution.study_settings import FRONT
 from dse.space.array_math import Array
 from dse.space.design import key_of_leaves
 from dse.space.errors import DesignError
@@ -174,20 +175,20 @@ class _Plan:
 def _screen_plan(study: Study) -> _Plan:
     space = study.question.space
     grid = space.combinations
-    exact = grid is not None and grid <= study.screen["limit"]
-    total = grid if grid is not None and exact else 1 << (int(study.screen["limit"]).bit_length() - 1)
+    exact = grid is not None and grid <= study.screen.limit
+    total = grid if grid is not None and exact else 1 << (study.screen.limit.bit_length() - 1)
     content = [("key", space.key), ("workload", study.context.workload), ("physics", PHYSICS_VERSION), ("rows", total)]
     content.append(("metrics", ", ".join(sorted(map(stored_metric, requested_metrics(study))))))
     defined = [(name, metric.text) for name, metric in study.question.defined.items() if name in requested_metrics(study)]
     content += [(name, stored_metric_text(text)) for name, text in defined]
     content += [("fidelity", stored_fidelity(study.screen_fidelity))] if study.screen_fidelity != "analytical" else []
-    content += [("prune", "by bounds")] if study.screen["prune"] else []
-    if study.screen["keep"] == FRONT:  # which rows are kept depends on what is wanted
+    content += [("prune", "by bounds")] if study.screen.prune else []
+    if study.screen.keep == FRONT:  # which rows are kept depends on what is wanted
         wanted = [*(f"{name} {way}" for name, way in study.objectives.items()), *map(str, study.bounds)]
         content.append((FRONT, ", ".join(map(_stored_words, wanted))))
-    folder = study.screen["folder"] or str(study.run_dir / "screen")
+    folder = study.screen.folder or str(study.run_dir / "screen")
     place = StorageFolder(folder).open_subfolder(key_of_leaves([*content, ("seed", "" if exact else study.seed)]))
-    return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen["keep"] != FRONT)
+    return _Plan(total, exact, place, total <= SCREEN_ROWS and study.screen.keep != FRONT)
 
 
 def _stored_words(wanted: str) -> str:

@@ -21,7 +21,8 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS, Outcomes
 from dse.execution.bound_pruning import FIRST, MORE, RemainingRows, bound_rows
 from dse.execution.screen_workers import ScreenWorkers
-from dse.execution.study import FRONT, Study
+from dse.execution.study import Study
+from dse.execution.study_settings import FRONT
 from dse.search.pareto import front_mask
 from dse.search.samplers import generate_sobol_points
 from dse.space.array_math import Array
@@ -122,7 +123,7 @@ class BlockSummary:
 def requested_metrics(study: Study) -> tuple[str, ...]:
     """Metrics that a study requests by name for every design."""
     bounds = (bound.metric for bound in study.bounds)
-    drawn = (str(line["y"]) for line in study.report["lines"])
+    drawn = (line.y for line in study.report.lines)
     return tuple(sorted({*study.objectives, *bounds, *drawn}))
 
 
@@ -157,7 +158,7 @@ def evaluate_block(
     before = block.left
     block.evaluate(progress, hands)
     table = block.build_table()
-    if study.screen["keep"] != FRONT:
+    if study.screen.keep != FRONT:
         return summarise_block(study, span, block_files.write_block(table, span.place, span.number), before)
     feasible, best = _best_rows(study, table)
     even = np.linspace(0, table.num_rows - 1, min(EVEN_SAMPLE, table.num_rows)).round().astype(int)
@@ -280,7 +281,7 @@ class _Block:
         """Evaluate what is not done, or of it what may be on the front; what is done when something ends this is stored."""
         self._since = time.monotonic()
         try:
-            if self._study.screen["prune"]:
+            if self._study.screen.prune:
                 self._evaluate_promising(progress, hands)
             else:
                 self._all_of(np.flatnonzero(~self._done), progress, hands)

@@ -13,14 +13,26 @@ from dse.config import multi_chip as chips
 from dse.config.metric_workloads import refuse_foreign_metrics
 from dse.config.named_points import named_points
 from dse.config.question import Question, build_question
-from dse.config.record_parser import parse_value
+from dse.config.record_parser import parse_settings, parse_value
 from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_text
 from dse.evaluators.accounting.metrics import METRICS, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
-from dse.execution.pool.worker_settings import KINDS, WorkerSettings
-from dse.search.optuna_samplers import SAMPLERS
+from dse.execution.pool.worker_settings import WorkerSettings
+from dse.execution.study_settings import (
+    ALL,
+    CERTIFY,
+    FRONT,
+    GROUPS,
+    SCREEN_FIDELITIES,
+    STEADY,
+    RaySettings,
+    ReportSettings,
+    ScreenSettings,
+    SearchSettings,
+    VerifySettings,
+)
 from dse.space.design import Design, key_of_leaves
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.knobs import Space, Value
@@ -31,29 +43,6 @@ from dse.space.units import format_quantity
 from dse.space.workload import COMBINATIONS, Workload, workload_of_stream
 from dse.store.storage_folders import StorageFolder
 from dse.store.store import ResultContext
-
-SETTINGS = {
-    "screen": {"run", "limit", "keep", "prune", "folder", "seeds", "fidelity"},
-    "search": {"sampler", "budget", "window", "population", "promote", "warm_start", "stop", "gap", "boxes"},
-    "verify": {"fidelity", "designs", "submesh", "off_front", "strata", "seeds"},
-    "workers": {"kind", "count", "retries", "time_limit", "memory_limit", "start_time"},
-    "ray": {"address"},
-    "report": {"lines", "bars", "points"},
-}
-
-
-STEADY = "steady_state"
-SCREEN_FIDELITIES = ("analytical", STEADY)
-"""Fidelities at which many designs are evaluated together."""
-
-CERTIFY = "certify"
-"""The search that proves by how much a front may be beaten, instead of a sampler."""
-
-ALL, FRONT = "all", "front"
-"""Which designs of a screen are kept."""
-
-STACK_PARTS = ("part", "operator")
-"""What a picture's stacks are of: parts of the machine that bind, or operators."""
 
 STORE_URL = "store.url"
 """The file of a run folder that says where the results are, where they are not in the folder."""
@@ -86,11 +75,11 @@ class Study:
     seed: int
     objectives: dict[str, str]
     bounds: tuple[MetricConstraint, ...]
-    screen: Mapping[str, Any]
-    search: Mapping[str, Any]
-    verify: Mapping[str, Any]
+    screen: ScreenSettings
+    search: SearchSettings
+    verify: VerifySettings
     crew: WorkerSettings
-    report: Mapping[str, Any]
+    report: ReportSettings
     run_dir: Path
     store: str
     overrides: tuple[str, ...]
@@ -109,7 +98,7 @@ class Study:
     @cached_property
     def points(self) -> dict[str, dict[str, Value]]:
         """Knob values of the points that the study names."""
-        return named_points(self.report["points"], self.question.space)
+        return named_points(self.report.points, self.question.space)
 
     def context_at(self, fidelity: str) -> ResultContext:
         """Workload key, physics version and a fidelity, as the context of results."""
@@ -122,7 +111,7 @@ class Study:
         For a study at the steady state, the steady state.
         """
         usual = STEADY if self.fidelity == STEADY else "analytical"
-        return str(self.screen["fidelity"] or self.search["promote"] or usual)
+        return self.screen.fidelity or self.search.promote or usual
 
     @property
     def higher(self) -> str:
@@ -132,10 +121,10 @@ class Study:
 
     def higher_of(self, base: Design) -> str:
         """Fidelity of the verification for one kind of chip; empty string if it has none."""
-        wanted, known = self.verify["fidelity"], fidelities(base, self.question.workload)
+        wanted, known = self.verify.fidelity, fidelities(base, self.question.workload)
         if wanted == "next":
             return next(iter(known[known.index(self.fidelity) + 1 :]), "") if self.fidelity in known else ""
-        if wanted not in known and self.verify["submesh"]:
+        if wanted not in known and self.verify.submesh:
             known = fidelities(base, self.question.workload, part=True)
         return wanted if wanted in known else ""
 
@@ -151,8 +140,8 @@ class Study:
 
         Both on a submesh, if the whole mesh is too large for the higher one.
         """
-        if self.higher == "cycles" and self.verify["submesh"] and all(map(self._submesh_text_of, self.verified_bases)):
-            suffix = f"{SUBMESH_MARK}{self.verify['submesh']}"
+        if self.higher == "cycles" and self.verify.submesh and all(map(self._submesh_text_of, self.verified_bases)):
+            suffix = f"{SUBMESH_MARK}{self.verify.submesh}"
             return self.fidelity + suffix, self.higher + suffix
         return self.fidelity, self.higher
 
@@ -161,7 +150,7 @@ class Study:
         """Submesh on which designs are compared, and how the workload shrinks; empty string if none."""
         if self.compared_fidelities == (self.fidelity, self.higher):
             return ""
-        side, how = self.verify["submesh"], dict.fromkeys(map(self._submesh_text_of, self.verified_bases))
+        side, how = self.verify.submesh, dict.fromkeys(map(self._submesh_text_of, self.verified_bases))
         return f"on at most {side} x {side} cores, each as it is: {'; '.join(how)}"
 
     def _submesh_text_of(self, base: Design) -> str:
@@ -203,11 +192,11 @@ class Study:
         flat = dict(_flat_pairs({group: self.config[group] for group in groups} | own))
         flat |= {f"metrics.{name}": expression.text for name, expression in self.question.defined.items()}
         flat |= {"fidelity": self.fidelity, "seed": str(self.seed)}
-        flat |= {f"search.{key}": str(self.search[key]) for key in ("sampler", "window", "population")}
-        if self.search["promote"]:
-            flat["search.promote"] = str(self.search["promote"])
-        if self.search["warm_start"]:
-            flat["search.warm_start"] = str(self.search["warm_start"])
+        flat |= {f"search.{key}": str(getattr(self.search, key)) for key in ("sampler", "window", "population")}
+        if self.search.promote:
+            flat["search.promote"] = self.search.promote
+        if self.search.warm_start:
+            flat["search.warm_start"] = str([*self.search.warm_start])
         return dict(mask_passwords_in(flat))
 
     @property
@@ -233,12 +222,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         verdict = _base_verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):
             raise DesignError(f"model: no design of {chosen.get(CHIP_KNOB, 'this study')} is possible: {verdict}")
-    for group, allowed in SETTINGS.items():
-        for key in config[group]:
-            if key not in allowed:
-                raise DesignError(f"{group}: no field '{group}.{key}'; {suggest_nearest(str(key), allowed)}")
-        for key in sorted(allowed - set(config[group])):
-            raise DesignError(f"{group}.{key}: missing from the configuration")
+    screen, search, verify, workers, ray, report = _parse_groups(config)
     fidelity = config["fidelity"]
     if fidelity not in fidelity_names():
         raise DesignError(f"fidelity: no option {fidelity!r}; {suggest_nearest(str(fidelity), fidelity_names())}")
@@ -247,39 +231,20 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
             raise DesignError(
                 f"fidelity: chip {chosen[CHIP_KNOB]} has no {fidelity} for this workload; it has {', '.join(known)}"
             )
-    verify = _parse_verify(config["verify"], fidelity)
-    search = dict(config["search"])
-    samplers = ("auto", "none", CERTIFY, *SAMPLERS)
-    if search["sampler"] not in samplers:
-        raise DesignError(
-            f"search.sampler: no sampler {search['sampler']!r}; {suggest_nearest(str(search['sampler']), samplers)}"
-        )
-    _check_sampler_words(search["sampler"], config.get("overrides", ()))
-    for key, low in (("budget", 0), ("window", 1), ("population", 2)):
-        if isinstance(search[key], bool) or not isinstance(search[key], int) or search[key] < low:
-            raise DesignError(f"search.{key}: {search[key]!r} is not a whole number of at least {low}")
-    search["stop"] = _parse_stop(search["stop"])
-    search["gap"] = _parse_gap(search["gap"], search["sampler"], nouns)
-    if isinstance(search["boxes"], bool) or not isinstance(search["boxes"], int) or search["boxes"] < 1:
-        raise DesignError(f"search.boxes: {search['boxes']!r} is not a whole number of at least 1")
-    if not isinstance(search["warm_start"], list) or not all(isinstance(place, str) for place in search["warm_start"]):
-        raise DesignError(f"search.warm_start: {search['warm_start']!r} is not a list of studies or stores, as in [quickstart]")
-    screen = _parse_screen(config["screen"], fidelity, nouns)
-    _check_prune(screen, search["promote"] or fidelity, read_objectives(config["objectives"]), nouns)
+    _check_verified(verify, fidelity)
+    _check_sampler_words(search.sampler, config.get("overrides", ()))
+    _check_gap(search, nouns)
+    _check_screened(screen.fidelity, fidelity, nouns)
+    _check_prune(screen, search.promote or fidelity, read_objectives(config["objectives"]), nouns)
     _check_promote(search, screen, fidelity, nouns)
-    named_points(config["report"]["points"], nouns.space)
-    for kind, check in (("lines", _check_line), ("bars", _check_bars)):
-        pictures = config["report"][kind]
-        if not isinstance(pictures, list):
-            raise DesignError(f"report.{kind}: {pictures!r} is not a list of pictures")
-        for picture in pictures:
-            check(picture, nouns)
+    named_points(report.points, nouns.space)
+    _check_pictures(report, nouns)
     objectives, bounds = read_objectives(config["objectives"]), read_constraints(config["constraints"])
     refuse_foreign_metrics("objectives", objectives, nouns.defined, nouns.workload)
     refuse_foreign_metrics("constraints", (bound.metric for bound in bounds), nouns.defined, nouns.workload)
-    if verify["seeds"] > 1 and workload_of_stream(nouns.workload, 1) is None:
+    if verify.seeds > 1 and workload_of_stream(nouns.workload, 1) is None:
         raise DesignError(
-            f"verify.seeds: {verify['seeds']}, but this workload has one stream of requests; set 1 for batches and kernels, "
+            f"verify.seeds: {verify.seeds}, but this workload has one stream of requests; set 1 for batches and kernels, "
             "for sessions that begin at once, and for the maximum rate, which has several streams of its own"
         )
     run_dir = Path(str(config["run_dir"])).resolve()
@@ -294,8 +259,8 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         screen,
         search,
         verify,
-        _parse_crew(config["workers"], config["ray"]["address"]),
-        config["report"],
+        replace(workers, address=ray.address or ""),
+        report,
         run_dir,
         str(config["store"]) if config["store"] else str(run_dir / "results.sqlite"),
         tuple(config.get("overrides", ())),
@@ -317,32 +282,25 @@ def _parse_nouns(config: Mapping[str, Any], folder: Path) -> tuple[Mapping[str, 
         raise DesignError(f"{error}{more}") from None
 
 
-def _parse_screen(config: Mapping[str, Any], fidelity: str, nouns: Question) -> dict[str, Any]:
-    """How a space is screened. A number in the place of what is kept is `seeds`, as earlier versions had it."""
-    if isinstance(config["keep"], int) and not isinstance(config["keep"], bool):
-        config = {**config, "keep": ALL, "seeds": config["keep"]}
-    for key, low in (("limit", 1), ("seeds", 0)):
-        value = config[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise DesignError(f"screen.{key}: {value!r} is not a whole number of at least {low}")
-    keep, folder = config["keep"], config["folder"]
-    if keep not in (ALL, FRONT):
-        raise DesignError(f"screen.keep: {keep!r} is no option; valid: {ALL}, {FRONT}")
-    if folder is not None and not isinstance(folder, str):
-        raise DesignError(f"screen.folder: {folder!r} is no folder; write a path, a URL as s3://BUCKET/FOLDER, or null")
-    if folder:
+def _parse_groups(
+    config: Mapping[str, Any],
+) -> tuple[ScreenSettings, SearchSettings, VerifySettings, WorkerSettings, RaySettings, ReportSettings]:
+    """Settings of each group. A number in the place of what a screen keeps is `seeds`, as earlier versions had it."""
+    screen = config["screen"]
+    if isinstance(keep := screen.get("keep"), int) and not isinstance(keep, bool):
+        config = {**config, "screen": {**screen, "keep": ALL, "seeds": keep}}
+    parsed: dict[str, Any] = {name: parse_settings(kind, config[name], name, complete=True) for name, kind in GROUPS.items()}
+    if folder := parsed["screen"].folder:
         folder = str(Path(folder).resolve()) if "://" not in folder else folder
         StorageFolder(folder).reach()
-    _check_screened(config["fidelity"], fidelity, nouns)
-    return {**config, "folder": folder}
+        parsed["screen"] = replace(parsed["screen"], folder=folder)
+    return tuple(parsed.values())
 
 
-def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
+def _check_screened(word: str | None, fidelity: str, nouns: Question) -> None:
     """Refuse a fidelity of the screen that a chip has not, or that is above that of the search."""
     if word is None:
         return
-    if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"screen.fidelity: no {word!r}; set analytical, steady_state, or null for the default of the search")
     for chosen, space in nouns.space.base_spaces:
         known = fidelities(space.base, nouns.workload)
         if word not in known:
@@ -352,21 +310,18 @@ def _check_screened(word: Any, fidelity: str, nouns: Question) -> None:
             raise DesignError(f"screen.fidelity: {word} is above the search's {fidelity}; set fidelity={word}, or null here")
 
 
-def _check_prune(screen: Mapping[str, Any], fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
+def _check_prune(screen: ScreenSettings, fidelity: str, ways: Mapping[str, str], nouns: Question) -> None:
     """Refuse to leave designs out by bounds where there are none, or where all are kept."""
-    prune = screen["prune"]
-    if not isinstance(prune, bool):
-        raise DesignError(f"screen.prune: {prune!r} is not true or false")
-    if not prune:
+    if not screen.prune:
         return
     from dse.evaluators.accounting.serving_runs.metric_bounds import (
         LOWER_BOUNDED,
         UPPER_BOUNDED,
     )  # which loads what plays loads
 
-    if screen["keep"] != FRONT:
+    if screen.keep != FRONT:
         raise DesignError(f"screen.prune: pruned designs have no metrics to keep; set screen.keep={FRONT}")
-    if (screen["fidelity"] or fidelity) != STEADY:
+    if (screen.fidelity or fidelity) != STEADY:
         raise DesignError(f"screen.prune: bounds exist for the steady state of serving loads; set screen.fidelity={STEADY}")
     if any(getattr(case, "largest", 0.0) for case in nouns.workload.cases):
         raise DesignError("screen.prune: bounds are those of a stated rate; set workload.rate, or screen.prune=false")
@@ -385,29 +340,25 @@ def _check_sampler_words(sampler: str, overrides: Sequence[str]) -> None:
         raise DesignError(f"search: two samplers, search={preset} and search.sampler={sampler}; remove one of them")
 
 
-def _parse_gap(value: Any, sampler: str, nouns: Question) -> float | None:
-    """Share by which a certified front may be beaten; None for a search that proves nothing."""
-    if sampler != CERTIFY:
-        if value is not None:
+def _check_gap(search: SearchSettings, nouns: Question) -> None:
+    """Refuse a gap of a search that proves nothing, and of a certificate that none or no gap says when to end."""
+    gap = search.gap
+    if search.sampler != CERTIFY:
+        if gap is not None:
             raise DesignError(
-                f"search.gap: {value!r}, but search.sampler={sampler} proves nothing; set search=certify, or null"
+                f"search.gap: {100 * gap:.4g}%, but search.sampler={search.sampler} proves nothing; set search=certify, or null"
             )
-        return None
-    gap = parse_value(value, "1", "search.gap")
-    grid = nouns.space.combinations is not None
-    if not 0 <= gap < 1 or (gap == 0 and not grid):
-        shares = "at least 0 and below 1" if grid else "above 0 and below 1 (0 needs a space without intervals)"
-        raise DesignError(f"search.gap: {value!r} is not a share {shares}; write one, as in 1%")
-    return gap
+    elif gap is None:
+        raise DesignError("search.gap: missing; search=certify needs the share by which a design may beat the front, as in 1%")
+    elif gap == 0 and nouns.space.combinations is None:
+        raise DesignError("search.gap: 0 needs a space without intervals; write a share above 0, as in 1%")
 
 
-def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelity: str, nouns: Question) -> None:
+def _check_promote(search: SearchSettings, screen: ScreenSettings, fidelity: str, nouns: Question) -> None:
     """Refuse a fidelity to promote from that a chip has not, that is not below the search's, or that nobody would heed."""
-    word, sampler = search["promote"], search["sampler"]
+    word, sampler = search.promote, search.sampler
     if word is None:
         return
-    if word not in SCREEN_FIDELITIES:
-        raise DesignError(f"search.promote: no {word!r}; set analytical, steady_state, or null for one fidelity")
     for chosen, space in nouns.space.base_spaces:
         known = fidelities(space.base, nouns.workload)
         if word not in known or known.index(word) >= known.index(fidelity):
@@ -417,9 +368,9 @@ def _check_promote(search: Mapping[str, Any], screen: Mapping[str, Any], fidelit
             raise DesignError(f"search.promote: {word} is not below fidelity={fidelity} of {whose} for this workload; {do}")
     if sampler not in ("auto", "local"):
         raise DesignError(f"search.promote: search.sampler={sampler} uses one fidelity; set auto or local")
-    if screen["run"] and screen["keep"] == FRONT:
+    if screen.run and screen.keep == FRONT:
         raise DesignError(f"search.promote: promotion needs all screened designs; set screen.keep={ALL}")
-    if (screened := screen["fidelity"]) not in (None, word):
+    if (screened := screen.fidelity) not in (None, word):
         raise DesignError(f"screen.fidelity: {screened}, but designs are promoted from {word}; set null or {word}")
 
 
@@ -483,92 +434,36 @@ def workload_key(workload: Workload) -> str:
     return key_of_leaves([("decode_at", workload.decode_context), *rows, *combined])
 
 
-def _parse_crew(config: Mapping[str, Any], address: Any) -> WorkerSettings:
-    if config["kind"] not in KINDS:
-        raise DesignError(f"workers.kind: no kind {config['kind']!r}; {suggest_nearest(str(config['kind']), KINDS)}")
-    for key, low, word in (("count", 1, "all"), ("retries", 0, None)):
-        value = config[key]
-        if value != word and (isinstance(value, bool) or not isinstance(value, int) or value < low):
-            also = f", or {word}" if word else ""
-            raise DesignError(f"workers.{key}: {value!r} is not a whole number of at least {low}{also}")
-    if address is not None and not isinstance(address, str):
-        raise DesignError(f"ray.address: {address!r} is no address; write HOST:PORT, or null to start Ray here")
-    amounts = {key: _parse_amount(config[key], unit, f"workers.{key}") for key, unit in QUANTITIES.items()}
-    count = 0 if config["count"] == "all" else config["count"]
-    return WorkerSettings(config["kind"], count, config["retries"], **amounts, address=address or "")
-
-
-QUANTITIES = {"time_limit": "s", "memory_limit": "B", "start_time": "s"}
-"""Of workers, with their units."""
-
-
-def _parse_verify(config: Mapping[str, Any], fidelity: str) -> dict[str, Any]:
-    wanted, side = config["fidelity"], config["submesh"]
+def _check_verified(verify: VerifySettings, fidelity: str) -> None:
+    """Refuse a fidelity of the verification that is none, or not above the study's own."""
     valid = ("none", "next", *fidelity_names()[fidelity_names().index(fidelity) + 1 :])
-    if wanted not in valid:
-        if wanted in fidelity_names():
-            raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
-        word, part, cores = str(wanted).partition(SUBMESH_MARK)
-        say = (
-            f"set verify.fidelity={word} verify.submesh={cores or 8}"
-            if part and word in valid
-            else suggest_nearest(word, valid)
-        )
-        raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
-    if isinstance(side, bool) or not isinstance(side, int) or side < 0:
-        raise DesignError(f"verify.submesh: {side!r} is not a whole number of cores, or 0 for meshes as they are")
-    for key, low in (("off_front", 0), ("strata", 1), ("designs", 1), ("seeds", 1)):
-        if isinstance(config[key], bool) or not isinstance(config[key], int) or config[key] < low:
-            raise DesignError(f"verify.{key}: {config[key]!r} is not a whole number of at least {low}")
-    return dict(config)
+    if (wanted := verify.fidelity) in valid:
+        return
+    if wanted in fidelity_names():
+        raise DesignError(f"verify.fidelity: {wanted!r} is not above fidelity={fidelity}; valid: {', '.join(valid)}")
+    word, part, cores = wanted.partition(SUBMESH_MARK)
+    say = f"set verify.fidelity={word} verify.submesh={cores or 8}" if part and word in valid else suggest_nearest(word, valid)
+    raise DesignError(f"verify.fidelity: {wanted!r} is no fidelity; {say}")
 
 
-def _parse_stop(config: Any) -> dict[str, Any]:
-    fields = {"time", "stagnation", "growth"}
-    if not isinstance(config, Mapping) or set(config) != fields:
-        raise DesignError(f"search.stop: {config!r} is not the fields {', '.join(sorted(fields))}")
-    designs, growth = config["stagnation"], config["growth"]
-    if designs is not None and (isinstance(designs, bool) or not isinstance(designs, int) or designs < 1):
-        raise DesignError(f"search.stop.stagnation: {designs!r} is not a whole number of designs of at least 1, or null")
-    if isinstance(growth, bool) or not isinstance(growth, int | float) or not 0 < growth < 1:
-        raise DesignError(f"search.stop.growth: {growth!r} is not a share between 0 and 1")
-    seconds = None if config["time"] is None else _parse_amount(config["time"], "s", "search.stop.time")
-    return {"seconds": seconds, "designs": designs, "growth": growth}
+def _check_pictures(report: ReportSettings, nouns: Question) -> None:
+    """Refuse pictures over metrics or knobs that no design has."""
+    for line in report.lines:
+        find_metric(line.y)
+    for kind, pictures in (("lines", report.lines), ("bars", report.bars)):
+        for picture in pictures:
+            for address in (picture.x, getattr(picture, "by", None)):
+                if address is not None and address not in nouns.space.targets:
+                    _check_leaf_exists(address, kind, nouns)
 
 
-def _parse_amount(value: Any, unit: str, address: str) -> float:
-    amount = parse_value(value, unit, address)
-    if amount <= 0:
-        raise DesignError(f"{address}: {value!r} is not above 0")
-    return amount
-
-
-def _check_line(line: Any, nouns: Question) -> None:
-    if not isinstance(line, dict) or set(line) - {"x", "y", "by", "each"} or "x" not in line or "y" not in line:
-        raise DesignError(f"report.lines: {line!r} is no picture; write {{x: KNOB, y: METRIC, by: KNOB, each: case}}")
-    find_metric(line["y"])
-    _check_knobs(line, "lines", nouns)
-
-
-def _check_bars(bars: Any, nouns: Question) -> None:
-    if not isinstance(bars, dict) or set(bars) - {"x", "of", "each"} or "x" not in bars:
-        raise DesignError(f"report.bars: {bars!r} is no picture; write {{x: KNOB, of: operator, each: case}}")
-    if bars.get("of", "part") not in STACK_PARTS:
-        raise DesignError(f"report.bars: of: {bars['of']!r}; {suggest_nearest(str(bars['of']), STACK_PARTS)}")
-    _check_knobs(bars, "bars", nouns)
-
-
-def _check_knobs(picture: dict[str, Any], kind: str, nouns: Question) -> None:
-    if picture.get("each", "case") != "case":
-        raise DesignError(f"report.{kind}: each: {picture['each']!r}; a picture can be drawn for each case, as in each: case")
-    for key in ("x", "by"):
-        if key in picture and picture[key] not in nouns.space.targets:
-            try:  # a field that this space holds fixed is no mistake
-                chips_with_address(
-                    {str(place): space.base for place, (_, space) in enumerate(nouns.space.base_spaces)}, picture[key]
-                )
-            except DesignError as error:
-                raise DesignError(f"report.{kind}: {error}") from None
+def _check_leaf_exists(address: str, kind: str, nouns: Question) -> None:
+    """Refuse an address of a picture that no chip has; a field that this space holds fixed is no mistake."""
+    bases = {str(place): space.base for place, (_, space) in enumerate(nouns.space.base_spaces)}
+    try:
+        chips_with_address(bases, address)
+    except DesignError as error:
+        raise DesignError(f"report.{kind}: {error}") from None
 
 
 def _flat_pairs(value: Any, prefix: str = "") -> list[tuple[str, str]]:

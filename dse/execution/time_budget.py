@@ -26,7 +26,7 @@ def affordable_designs(study: Study, store: Store, possible: PossibleFilter) -> 
         store: where its results are.
         possible: designs that keep the limits which are known before.
     """
-    seconds, budget = study.search["stop"]["seconds"], study.search["budget"]
+    seconds, budget = study.search.stop.time, study.search.budget
     if seconds is None:
         return budget, ""
     known = [result.seconds for result in store.results(study.context).values() if _counts_for_timing(result)]

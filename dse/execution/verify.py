@@ -231,7 +231,7 @@ def _evaluate_left(
         return
     evaluate = make_evaluator(part.workload, fidelity)
     # to play an example in every process may take longer than all it warms
-    crew = make_workers(study.crew, evaluate, window=study.search["window"], designs=len(left), example=[], say=say)
+    crew = make_workers(study.crew, evaluate, window=study.search.window, designs=len(left), example=[], say=say)
     each = seconds_per_design((known or store.results(study.context_at(fidelity))).values())
     played = list[DesignResult]()
     # where nobody knows what a design takes, the first ones tell, one for each worker, before the others begin
@@ -292,7 +292,7 @@ def _decisive_first(study: Study, frame: pd.DataFrame, wanted: Chosen) -> Chosen
 def _best_designs(study: Study, frame: pd.DataFrame) -> Chosen:
     """The best designs, best layer first."""
     good = _feasible_rows(study, frame)
-    places = nondominated_layers(good[list(study.objectives)].to_numpy(dtype=float), study.directions, study.verify["designs"])
+    places = nondominated_layers(good[list(study.objectives)].to_numpy(dtype=float), study.directions, study.verify.designs)
     return _chosen_rows(study, good, places)
 
 
@@ -300,7 +300,7 @@ def _off_front_designs(study: Study, frame: pd.DataFrame, wanted: Chosen) -> dic
     """Designs from all over what is neither on the front nor among the best that are wanted, each with its stratum."""
     good = _feasible_rows(study, frame)
     others = good[~good["front"] & ~good.index.isin(list(wanted))]
-    many, strata = study.verify["off_front"], study.verify["strata"]
+    many, strata = study.verify.off_front, study.verify.strata
     scores = dominated_share(good[list(study.objectives)].to_numpy(dtype=float), study.directions)[
         good.index.isin(others.index)
     ]
@@ -354,7 +354,7 @@ def _compare_fidelities(
         aside,
         *_rank_agreements(study, frame, before, after, front, aside),
         load_stream_verdicts(study, store, high, {row: key for row, (key, _) in wanted.items()}),
-        study.verify["seeds"],
+        study.verify.seeds,
     )
 
 

@@ -37,7 +37,7 @@ class StreamVerdict:
 
 def other_streams(study: Study) -> list[Workload]:
     """Workloads of the other streams with which the best designs are simulated; empty for one stream."""
-    numbers = range(1, study.verify["seeds"])
+    numbers = range(1, study.verify.seeds)
     streams = [workload_of_stream(study.question.workload, number) for number in numbers]
     return [stream for stream in streams if stream is not None]
 

@@ -197,17 +197,16 @@ def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[s
     """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
     known = study.question.space.targets
     lines: list[dict[str, Any]] = []
-    for spec in study.report["lines"]:
-        if spec["x"] not in known:
+    for spec in study.report.lines:
+        if spec.x not in known:
             continue
-        line = {"x": spec["x"], "y": spec["y"], "by": spec["by"] if spec.get("by") in known else None}
-        if not spec.get("each"):
+        line = {"x": spec.x, "y": spec.y, "by": spec.by if spec.by in known else None}
+        if not spec.each:
             lines.append(line)
             continue
-        for label, view in rows_by_case(study, frame, spec["y"]).items():
-            values = {
-                str(start + int(row)): short_number(value) for row, value in view[spec["y"]].items() if np.isfinite(value)
-            }
+        for label, view in rows_by_case(study, frame, spec.y).items():
+            shown = zip(view.index.tolist(), view[spec.y], strict=True)
+            values = {str(start + int(row)): short_number(value) for row, value in shown if np.isfinite(value)}
             lines.append(line | {"case": label, "values": values})
     return lines
 

@@ -43,22 +43,22 @@ def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
     stacks = []
     first, direction = next(iter(study.objectives.items()))
     good = frame[frame["feasible"]].sort_values(first, ascending=direction == "min", kind="stable")
-    for spec in study.report["bars"]:
-        if spec["x"] not in study.question.space.targets:
+    for spec in study.report.bars:
+        if spec.x not in study.question.space.targets:
             continue
-        best = good.drop_duplicates(spec["x"])
-        best = best.loc[_in_order(study, best, spec["x"])].head(MAX_STACKS)
+        best = good.drop_duplicates(spec.x)
+        best = best.loc[_in_order(study, best, spec.x)].head(MAX_STACKS)
         cases = study.question.workload.cases
-        for case in cases if spec.get("each") else cases[:1]:
+        for case in cases if spec.each else cases[:1]:
             end = time.monotonic() + BUDGET_S
             spent, by = [], []
             for _, row in best.iterrows():
                 by.append(study.fidelity if time.monotonic() < end else "analytical")
                 design = study.question.space.design_at(knob_values(study, row.to_dict()))
                 parts = cached_breakdown(design, case, study.question.workload.decode_context, by[-1])
-                spent.append(_by_operator(parts) if spec.get("of") == "operator" else parts.by_bound())
+                spent.append(_by_operator(parts) if spec.of == "operator" else parts.by_bound())
             rows = [start + int(row) for row in best.index]
-            picture = {"x": spec["x"], "case": case.label, "rows": rows, "by": by}
+            picture = {"x": spec.x, "case": case.label, "rows": rows, "by": by}
             stacks.append(
                 picture | {"spent": [{name: float(f"{s:.6g}") for name, s in shares.items() if s} for shares in spent]}
             )

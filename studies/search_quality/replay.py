@@ -322,7 +322,7 @@ def search_rows(
         return DesignResult(key, values, {}, *grid.violated_limit(row)) if out[row] else None
 
     known = possible if out.any() else allow_all
-    table, population = Table(grid, rows), study.search["population"]
+    table, population = Table(grid, rows), study.search.population
     structure = grid.structure if name == "local" and cheaper is None else None
     source = make_sampler(
         name,

@@ -440,8 +440,8 @@ def test_what_does_not_fit_is_said_with_what_would(override: str, limit: str, sa
         ("workload.kv_heads=5", "workload.kv_heads: 5 KV heads do not divide 32 heads"),
         ("workload.latent=true", "workload.v: 128 latent values"),
         ("+workload.sp=2", "no field 'workload.sp'"),
-        ("workload.keys=[0]", "workload.keys: 0 is not a whole number above 0"),
-        ("workload.causal=3", "workload.causal: 3 is neither true nor false"),
+        ("workload.keys=[0]", "workload.keys: 0 is below the minimum, 1"),
+        ("workload.causal=3", "workload.causal: 3 is not true or false"),
     ],
 )
 def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> None:

@@ -190,7 +190,7 @@ def test_a_certified_front_is_that_of_the_whole_grid(gap: str, words: tuple[str,
     signs = np.array([-1.0 if way == "max" else 1.0 for way in study.directions])
     front = np.log(members) * signs
     worst = max(float((front - design).max(axis=1).min()) for design in np.log(exact) * signs)
-    assert worst <= np.log1p(study.search["gap"]) + ROUNDING
+    assert worst <= np.log1p(study.search.gap) + ROUNDING
     assert certificate.record["boxes"] < len(columns["chip.cores"])
     assert certificate.record["designs"] == len(columns["chip.cores"])
 
@@ -232,11 +232,11 @@ def test_a_certificate_goes_on_from_stored_boxes(tmp_path: Path) -> None:
     assert first.left == "boxes"
     assert first.record["gap"] > 0.05
     assert "not proved yet" in describe_certificate(first.record)[0]
-    resumed = Certifier(replace(study, search={**study.search, "boxes": 10**6}))
+    resumed = Certifier(replace(study, search=replace(study.search, boxes=10**6)))
     assert resumed.resumed_boxes == first.record["boxes"]
     last = resumed.run(lambda gap, boxes, open_boxes: None)
     assert last.is_reached
-    finer = Certifier(replace(study, search={**study.search, "boxes": 10**6, "gap": 0.01}))  # closed boxes are open again
+    finer = Certifier(replace(study, search=replace(study.search, boxes=10**6, gap=0.01)))  # closed boxes are open again
     assert len(finer.search.open)
     assert finer.run(lambda gap, boxes, open_boxes: None).record["gap"] == pytest.approx(0.01)
     assert read_certificate(study) is not None
@@ -339,10 +339,10 @@ REFUSED = {
     ),
     "certify: library kernels of mapping.stack": ("stack=trtllm_h100", "chip=h100", "space=l2_prefetch"),
     "one chip alone, so that area is not monotone; set chip.published=null": ("stack=ideal", "chip=h100", "space=l2_prefetch"),
-    "search.gap: '0' is not a share above 0": ("search.gap='0'",),
+    "search.gap: 0 needs a space without intervals; write a share above 0": ("search.gap='0'",),
     "search.gap: '30 s'": ("search.gap='30 s'",),
-    "search.gap: '1%', but search.sampler=random proves nothing": ("search=random", "search.gap=1%"),
-    "search.boxes: 0 is not a whole number": ("search.boxes=0",),
+    "search.gap: 1%, but search.sampler=random proves nothing": ("search=random", "search.gap=1%"),
+    "search.boxes: 0 is below the minimum, 1": ("search.boxes=0",),
 }
 
 

@@ -174,7 +174,7 @@ def test_a_certified_front_of_tiles_is_that_of_the_whole_grid(gap: str, tmp_path
     signs = np.array([-1.0 if way == "max" else 1.0 for way in study.directions])
     front = np.log(members) * signs
     worst = max(float((front - design).max(axis=1).min()) for design in np.log(exact) * signs)
-    assert worst <= np.log1p(study.search["gap"]) + 1e-9
+    assert worst <= np.log1p(study.search.gap) + 1e-9
     if gap == "0":
         assert len(members) == len(exact)
     else:

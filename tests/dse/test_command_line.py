@@ -94,7 +94,7 @@ MISTAKES = [
     ("evaluate chip.cores='5 GB'", "chip.cores: '5 GB' is a quantity of GB, expected a plain number"),
     ("run study=quickstart space.chip.cores=choice()", "'choice()' is not a sweep: empty choice is not legal"),
     ("evaluate chip.cores=many", "chip.cores: 'many' is not a number; write a number, as in '8'"),
-    ("run study=quickstart search.sampler=foo", "no sampler 'foo'"),
+    ("run study=quickstart search.sampler=foo", "search.sampler: no option 'foo'"),
     ("run study=quickstart search.budget=-1", "search.budget: -1"),
     ("run study=quickstart seed=a", "seed: 'a'"),
     ("run study=quickstart space.chip.cores=range(5,5)", "range leaves out its end"),

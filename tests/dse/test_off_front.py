@@ -163,8 +163,8 @@ def as_dict(rank: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["verify.off_front=-1"], "verify.off_front: -1 is not a whole number of at least 0"),
-        (["verify.strata=0"], "verify.strata: 0 is not a whole number of at least 1"),
+        (["verify.off_front=-1"], "verify.off_front: -1 is below the minimum, 0"),
+        (["verify.strata=0"], "verify.strata: 0 is below the minimum, 1"),
     ],
 )
 def test_a_mistake_is_told_by_its_address(tmp_path: Path, words: list[str], line: str) -> None:

@@ -144,7 +144,7 @@ def test_few_designs_of_this_space_are_possible(known: tuple[Study, EarlyLimits]
 def at(study: Study, folder: Path, sampler: str) -> Study:
     """The same study in another place, by another sampler."""
     folder.mkdir(exist_ok=True)
-    search = {**study.search, "sampler": sampler, "window": 4, "population": 6}
+    search = replace(study.search, sampler=sampler, window=4, population=6)
     return replace(study, run_dir=folder, store=str(folder / "results.sqlite"), search=search)
 
 
@@ -206,7 +206,7 @@ def test_auto_chooses_by_the_designs_that_there_is_time_for(tmp_path: Path) -> N
     assert designs == 15
     assert "300 s at 20 s a design are some 15 designs" in why
     assert choose_sampler(study, None, None, lambda: (designs, why))[0] == "local"
-    assert choose_sampler(study, None, None, lambda: (study.search["budget"], ""))[0] == "exhaustive"
+    assert choose_sampler(study, None, None, lambda: (study.search.budget, ""))[0] == "exhaustive"
 
 
 def test_auto_times_a_few_designs_where_none_is_stored_and_keeps_their_results(

@@ -183,7 +183,7 @@ def test_a_discrepancy_that_is_known_leaves_nothing_to_doubt() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("search.promote=events",), "search.promote: no 'events'; set analytical, steady_state, or null for one fidelity"),
+        (("search.promote=events",), "search.promote: no option 'events'; valid: analytical, steady_state; or set null"),
         (
             ("fidelity=analytical",),
             "search.promote: analytical is not below fidelity=analytical of this chip for this workload",

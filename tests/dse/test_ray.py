@@ -53,7 +53,7 @@ def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> StudyWor
         make_worker_kind(settings),
         evaluate or make_evaluator(study.question.workload, study.fidelity),
         settings,
-        window=study.search["window"],
+        window=study.search.window,
         example=[(design_key(base), {}, base)],
         say=lambda text: None,
     )

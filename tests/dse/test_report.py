@@ -20,6 +20,7 @@ from dse.commands.notebook_api import StoredStudy, write_comparison_report
 from dse.commands.run_study import run_study
 from dse.execution.ask_tell import base_design_key
 from dse.execution.result_frame import rows_by_case
+from dse.execution.study_settings import BarPicture
 from dse.explanations.explanation import explain_front
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.report.payload import MAX_EXPLAINED, ReportedStudy, report_payload
@@ -243,8 +244,8 @@ def test_following_a_run_that_was_killed_ends(part: ReportedStudy, monkeypatch: 
 
 def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: ReportedStudy) -> None:
     knob = part.study.question.space.knobs[0].address
-    pictures = [{"x": knob, "each": "case"}, {"x": knob, "each": "case", "of": "operator"}]
-    study = replace(part.study, report={"lines": [], "bars": pictures})
+    pictures = (BarPicture(x=knob, each="case"), BarPicture(x=knob, each="case", of="operator"))
+    study = replace(part.study, report=replace(part.study.report, lines=(), bars=pictures))
     stacks = time_stacks(study, part.frame, 7)
     cases = study.question.workload.cases
     assert [stack["case"] for stack in stacks] == 2 * [case.label for case in cases]

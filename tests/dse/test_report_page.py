@@ -22,6 +22,7 @@ from dse.commands.validate_all import list_published_files, simulate_rows, valid
 from dse.config.compose import compose
 from dse.evaluators import METRICS
 from dse.execution.study import build_study
+from dse.execution.study_settings import BarPicture
 from dse.report.metric_names import plain_name
 from dse.report.payload import ReportedStudy, report_payload
 from dse.report.standalone_pages import build_validation_page
@@ -582,9 +583,8 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     opened: Callable[..., Any], part: ReportedStudy
 ) -> None:
     knob = part.study.question.space.knobs[0].address
-    page = opened(
-        replace(part, study=replace(part.study, report=part.study.report | {"bars": [{"x": knob, "of": "operator"}]}))
-    )
+    report = replace(part.study.report, bars=(BarPicture(x=knob, of="operator"),))
+    page = opened(replace(part, study=replace(part.study, report=report)))
     card = page.locator("#cards .card", has_text=f"Time by {knob}")
     card.scroll_into_view_if_needed()
     feasible = part.frame[part.frame["feasible"]]

@@ -321,5 +321,5 @@ def test_batches_say_nothing_of_a_rate(tmp_path: Path) -> None:
 def test_several_seeds_need_several_streams(tmp_path: Path) -> None:
     with pytest.raises(DesignError, match=r"verify\.seeds: 5, but this workload has one stream of requests; set 1 for batches"):
         find_study("quickstart", "verify.seeds=5", f"run_dir={tmp_path}")
-    with pytest.raises(DesignError, match=r"verify\.seeds: 0 is not a whole number of at least 1"):
+    with pytest.raises(DesignError, match=r"verify\.seeds: 0 is below the minimum, 1"):
         served(tmp_path, "verify.seeds=0")

@@ -101,7 +101,7 @@ def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, stage: str) -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("study=npu_serving", "screen.fidelity=loop"), "no 'loop'; set analytical, steady_state"),
+        (("study=npu_serving", "screen.fidelity=loop"), "no option 'loop'; valid: analytical, steady_state; or set null"),
         (("study=quickstart", "screen.fidelity=steady_state"), "has no steady_state for this workload; it has analytical"),
         (
             ("study=npu_serving", "fidelity=steady_state", "screen.fidelity=analytical"),
@@ -290,15 +290,15 @@ def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("screen.keep=-1",), "screen.seeds: -1 is not a whole number of at least 0"),
-        (("screen.keep=some",), "screen.keep: 'some' is no option; valid: all, front"),
+        (("screen.keep=-1",), "screen.seeds: -1 is below the minimum, 0"),
+        (("screen.keep=some",), "screen.keep: no option 'some'; valid: all, front"),
         (("screen.prune=1",), "screen.prune: 1 is not true or false"),
         (("screen.prune=true",), "screen.prune: pruned designs have no metrics to keep; set screen.keep=front"),
         (
             ("screen.prune=true", "screen.keep=front"),
             "screen.prune: bounds exist for .* screen.fidelity=steady_state",
         ),
-        (("screen.folder=[a]",), r"screen.folder: \[.*\] is no folder"),
+        (("screen.folder=[a]",), r"screen.folder: \[.*\] is not a folder, as a path or s3://BUCKET/FOLDER; or set null"),
         (("screen.folder=ftp://host/folder",), "screen.folder: ftp://host/folder: Unrecognized filesystem .* URL of s3, gs"),
         (("screen.folder=s3://",), "screen.folder: s3:// names no folder; write SCHEME://BUCKET/FOLDER"),
     ],

@@ -113,9 +113,7 @@ def die_at(study: Any, point: str, count: int, log: Path) -> None:
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    source = make_sampler(
-        "nsga2", study.question.space, study.directions, seed=study.seed, population=study.search["population"]
-    )
+    source = make_sampler("nsga2", study.question.space, study.directions, seed=study.seed, population=study.search.population)
     ask, tell, append = source.ask, source.tell, Store.append
     keys: dict[int, str] = {}
 

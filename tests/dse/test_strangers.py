@@ -236,7 +236,7 @@ def test_no_password_of_a_warm_start_is_stored(folder: Path) -> None:
 
     url = "postgresql://me:open@host/db"
     study = toy(folder, f"search.warm_start=['{url}']", "ray.address='ray://me:open@host:1'")
-    assert study.search["warm_start"] == [url]
+    assert study.search.warm_start == (url,)
     assert "open@" not in json.dumps([run_provenance(study), study.identity()])
 
 

@@ -276,7 +276,7 @@ def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["verify.submesh=-1"], "verify.submesh: -1 is not a whole number of cores, or 0"),
+        (["verify.submesh=-1"], "verify.submesh: -1 is below the minimum, 0"),
         (["verify.fidelity=evens"], "verify.fidelity: 'evens' is no fidelity; did you mean 'events'"),
         (["verify.fidelity=cycles@4"], "'cycles@4' is no fidelity; set verify.fidelity=cycles verify.submesh=4$"),
         (["verify.fidelity=cycls@4"], "'cycls@4' is no fidelity; did you mean 'cycles'"),
@@ -284,8 +284,8 @@ def test_a_decision_is_of_the_best_and_the_best_that_is_worse() -> None:
             ["verify.fidelity=analytical"],
             "verify.fidelity: 'analytical' is not above fidelity=analytical; valid: none, next, events",
         ),
-        (["verify.designs=0"], "verify.designs: 0 is not a whole number of at least 1"),
-        (["verify.designs=true"], "verify.designs: True is not a whole number"),
+        (["verify.designs=0"], "verify.designs: 0 is below the minimum, 1"),
+        (["verify.designs=true"], "verify.designs: True is not a number"),
         (["+verify.count=3"], "verify: no field 'verify.count'"),
     ],
 )
@@ -409,7 +409,7 @@ def test_it_says_its_time_before_the_rest_begins_and_takes_what_decides_first(
     monkeypatch.setattr(dse.execution.verify, "make_workers", lambda crew, evaluate, **_: Crew(evaluate))
     study = products(tmp_path, "workload.shapes=[24x24x24]", "verify.designs=4", "verify.off_front=1")
     rows = combine_with_front(study, pd.DataFrame(), run_screen(study, lambda done, total, size: None))
-    more = replace(study, verify={**study.verify, "designs": 6})
+    more = replace(study, verify=replace(study.verify, designs=6))
     with closing(Store(study.store)) as store:
         store.begin(study.name, study.identity(), {})
         for given_study in (study, more):

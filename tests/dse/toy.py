@@ -65,14 +65,14 @@ def searched(
 ) -> tuple[Any, ...]:
     """Runs the ask/tell loop; returns the asks and, of each, the key and the objectives."""
     source = source or make_sampler(
-        study.search["sampler"],
+        study.search.sampler,
         study.question.space,
         study.directions,
         seed=study.seed,
-        population=study.search["population"],
+        population=study.search.population,
     )
     workers = workers or SerialWorkers(make_evaluator(study.question.workload, study.fidelity))
-    limit = min(budget or study.search["budget"], source.designs or 10**9)
+    limit = min(budget or study.search.budget, source.designs or 10**9)
     with closing(Store(study.store)) as store:
         store.begin(study.name, study.identity(), {"overrides": list(study.overrides)})
         search = run_search(study, store, source, workers, limit, [], lambda done, results: None, **options)

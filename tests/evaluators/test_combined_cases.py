@@ -69,7 +69,7 @@ def test_results_of_other_combinations_have_other_keys() -> None:
     [
         ("workload.model_shares=[0.7]", "a share for each of Llama-3-8B, Qwen3-14B"),
         ("workload.model_shares=[0.7,0.7]", "sum to 1"),
-        ("workload.model_shares=[1.5,-0.5]", "above 0"),
+        ("workload.model_shares=[1.5,-0.5]", "1.5 is above the maximum, 1"),
         ("workload.over_cases=best", "valid: mean, worst"),
     ],
 )

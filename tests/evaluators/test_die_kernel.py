@@ -95,7 +95,7 @@ def test_one_of_eight_dies_has_less_to_do() -> None:
         ((*EXPERTS, "workload.distribution=power_law", "workload.exponent=1"), "workload.exponent: 1 is not above 1"),
         ((*EXPERTS, "+workload.batch=[1]"), "no field 'workload.batch'"),
         ((*ELEMENTS, "workload.operator=sort"), "workload.operator: no option 'sort'"),
-        ((*ELEMENTS, "workload.rows=[0]"), "workload.rows: 0 is not a whole number above 0"),
+        ((*ELEMENTS, "workload.rows=[0]"), "workload.rows: 0 is below the minimum, 1"),
         (("chip=wse2", "workload=elementwise"), "nothing runs operators on this chip"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

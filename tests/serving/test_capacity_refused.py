@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("flat_stack")
         (["chip=[h200,h100]", "devices=1", "workload.tpot='1 us'"], "h200: no deployment .*; h100: no deployment"),
         (["chip=h200", "devices=1", "workload.tpot='1 us'"], "a request alone takes"),
         (["chip=h200", "devices=1", "workload.requests=1"], "a rate needs at least 2 requests, got 1"),
-        (["chip=h200", "devices=1", "workload.ttft='0 s'"], "each must be above 0"),
+        (["chip=h200", "devices=1", "workload.ttft='0 s'"], "workload.ttft: must be above 0"),
         (
             ["chip=h200", "devices=2", "model=deepseek_v3"],
             r"none of \d+ deployments .*; the nearest needs 343.1 GB of chip.hbm.capacity, has 141 GB",

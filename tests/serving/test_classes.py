@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse.config.record_parser import parse_settings
 from dse.config.slo_classes import assign_slo_classes, read_slo_classes
 from dse.evaluators.serving.iteration_time import constant_time
 from dse.evaluators.serving.kv_memory import KvMemory
@@ -20,8 +21,13 @@ from dse.evaluators.serving.traces import read_trace
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, make_requests
 from dse.space.workload import SloClass
+from dse.space.workload_settings import ServingSettings
 
 TWO = [{"name": "chat", "share": 0.7}, {"name": "batch", "share": 0.3, "ttft": "9 s", "priority": 1}]
+
+
+def with_classes(classes: Any, ttft: str = "1 s", tpot: str = "1 s") -> ServingSettings:
+    return parse_settings(ServingSettings, {"ttft": ttft, "tpot": tpot, "slo_classes": classes}, "workload")
 
 
 def served(many: Requests, batch: int = 1) -> ServingRun:
@@ -68,9 +74,10 @@ def test_each_request_counts_against_the_bounds_of_its_class(rows: list[tuple[in
 
 def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
     many = make_requests([(1, 1)] * 4000)
-    slo_classes = read_slo_classes({"slo_classes": TWO}, 1.0, 0.05)
+    load = with_classes(TWO, tpot="50 ms")
+    slo_classes = read_slo_classes(load)
     assert slo_classes == (SloClass("chat", 1.0, 0.05, 0), SloClass("batch", 9.0, 0.05, 1))
-    classes = assign_slo_classes(many, slo_classes, {"slo_classes": TWO}, seed=3)
+    classes = assign_slo_classes(many, slo_classes, load, seed=3)
     assert (classes.kinds == 0).mean() == pytest.approx(0.7, abs=0.03)  # four standard deviations
     assert (classes.ranks == classes.kinds).all()
     assert classes.digest != many.digest
@@ -79,9 +86,8 @@ def test_classes_are_drawn_by_their_shares_whatever_the_rate() -> None:
 
 def test_one_priority_is_none() -> None:
     classes = [{"name": "a", "share": 0.5, "priority": 4}, {"name": "b", "share": 0.5, "priority": 4}]
-    slo_classes = assign_slo_classes(
-        make_requests([(1, 1)] * 9), read_slo_classes({"slo_classes": classes}, 1.0, 1.0), {"slo_classes": classes}, seed=0
-    )
+    load = with_classes(classes)
+    slo_classes = assign_slo_classes(make_requests([(1, 1)] * 9), read_slo_classes(load), load, seed=0)
     assert len(slo_classes.ranks) == 0
 
 
@@ -99,15 +105,17 @@ def test_a_column_says_the_class(tmp_path: Path) -> None:
     [
         ("chat", "is not a list"),
         ([{"name": "a", "share": 0.5}], "are not 1 together"),
-        ([{"name": "a"}], "is not a share"),
+        ([{"name": "a"}], "slo_classes.0.share: missing; set the share"),
         ([{"name": "a", "share": 0.5}, {"name": "a", "share": 0.5}], "is listed twice"),
-        ([{"name": "a", "share": 1, "prio": 1}], "no field 'prio'"),
+        ([{"name": "a", "share": 1, "prio": 1}], "no field 'workload\\.slo_classes\\.0\\.prio'; did you mean 'priority'"),
         ([{"name": "a", "share": 1, "priority": 0.5}], "not a whole number"),
         ([{"name": "a", "share": 1, "ttft": "0 s"}], "must be above 0"),
     ],
 )
 def test_classes_that_cannot_be_are_refused(classes: Any, why: str) -> None:
+    def assign() -> None:
+        load = with_classes(classes)
+        assign_slo_classes(make_requests([(1, 1)]), read_slo_classes(load), load, seed=0)
+
     with pytest.raises(DesignError, match=why):
-        assign_slo_classes(
-            make_requests([(1, 1)]), read_slo_classes({"slo_classes": classes}, 1.0, 1.0), {"slo_classes": classes}, seed=0
-        )
+        assign()

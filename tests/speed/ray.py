@@ -64,7 +64,7 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
         )  # fmt: skip
         study = build_study(config, Path(folder))
         evaluate = Sleeping(seconds, folder)
-        window = study.search["window"]
+        window = study.search.window
         workers: WorkerPool = SerialWorkers(evaluate)
         if count:
             settings = WorkerSettings("ray", count)

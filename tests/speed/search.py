@@ -67,7 +67,7 @@ def overhead(designs: int, overrides: Sequence[str] = WIDE, answers: str = "anal
         limits = make_early_limits(space, workload, study.fidelity)
         assert limits is not None
         name, _ = recommend_sampler(space, len(study.objectives), designs)
-        population = study.search["population"]
+        population = study.search.population
         source = make_sampler(name, space, study.directions, seed=0, population=population, possible=limits.find_possible)
         workers = Answered(SerialWorkers(make_evaluator(workload, answers)))
         with closing(Store(study.store)) as store:

@@ -3,31 +3,24 @@
 import os
 from dataclasses import dataclass
 
-KINDS = ("auto", "processes", "ray", "serial")
-"""Words of `workers=`."""
+from dse.space.fields import computed_field, integer_field, option_field, quantity_field
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Settings of the workers of a study.
+    """Settings of the workers of a study."""
 
-    Attributes:
-        kind: serial, processes, ray or auto.
-        count: processes; 0 for one per CPU.
-        retries: how many times more a design is tried, alone, once it failed alone.
-        time_limit: what a worker may take for a design before it is stopped. [s]
-        memory_limit: what a worker may hold beyond what it holds when warm. [B]
-        start_time: what processes take to start; `auto` starts them when they save more. [s]
-        address: of a running Ray cluster; "" for this machine.
-    """
-
-    kind: str = "serial"
-    count: int = 0
-    retries: int = 1
-    time_limit: float = 600.0
-    memory_limit: float = 4 * 2.0**30
-    start_time: float = 2.0
-    address: str = ""
+    kind: str = option_field("processes that evaluate designs", ("auto", "processes", "ray", "serial"), default="serial")
+    count: int = integer_field("processes; 0 (written all) for one per CPU", words={"all": 0}, default=0)
+    retries: int = integer_field("how many times more a design is tried, alone, once it failed alone", low=0, default=1)
+    time_limit: float = quantity_field("s", "time of a worker for a design before it is stopped", positive=True, default=600.0)
+    memory_limit: float = quantity_field(
+        "B", "memory of a worker beyond what it holds when warm", positive=True, default=4 * 2.0**30
+    )
+    start_time: float = quantity_field(
+        "s", "start of worker processes; `auto` starts them when they save more", positive=True, default=2.0
+    )
+    address: str = computed_field('address of a running Ray cluster; "" for this machine', "")
 
     @property
     def parallel_kind(self) -> str:
