@@ -7,12 +7,12 @@ the latter alone, give none.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from dse.accuracy.validate import compose_question, overrides_of, parse_value_range, read_rows
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
+from dse.config.yaml_files import listed_defaults, read_document
 from dse.evaluators import evaluate
 from dse.space.design import stack_designs
 from dse.space.published import is_said
@@ -159,12 +159,10 @@ def real_machines() -> frozenset[str]:
 
 def _chips_with_vendor() -> list[str]:
     """Names of the presets of chips whose file, or the one that it extends, names a vendor."""
-    import yaml
-
-    files: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in (SHIPPED_CONF / "chip").glob("*.yaml")}
+    files = {path.stem: read_document(path) for path in (SHIPPED_CONF / "chip").glob("*.yaml")}
 
     def has_vendor(name: str) -> bool:
-        parents = [str(word) for word in files[name].get("defaults", []) if isinstance(word, str) and word in files]
+        parents = [parent for group, parent in listed_defaults(files[name]) if not group and parent in files]
         return "vendor" in files[name] or any(has_vendor(parent) for parent in parents)
 
     return [name for name in files if has_vendor(name)]

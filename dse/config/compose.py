@@ -29,6 +29,7 @@ from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record
 from dse.config.unlike_pools import compose_with_pools
 from dse.config.untrusted_files import TRUST
+from dse.config.yaml_files import listed_defaults, read_document
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.published import FACTS
 from dse.space.stack import StackAccuracy
@@ -64,17 +65,12 @@ def find_study_folder(config: Mapping[str, Any]) -> Path:
 
 def read_bibliography() -> dict[str, str]:
     """Sources by the keys that constants name."""
-    from omegaconf import OmegaConf
-
-    return {str(key): str(text) for key, text in OmegaConf.load(CONF / "sources.yaml").items()}
+    return {str(key): str(text) for key, text in read_document(CONF / "sources.yaml").items()}
 
 
 def read_stack_accuracy(name: str) -> StackAccuracy:
     """How far measured rates lie from those of a stack that ships, as its file says."""
-    from omegaconf import OmegaConf
-
-    card = OmegaConf.to_container(OmegaConf.load(CONF / "stack" / f"{name}.yaml"))
-    assert isinstance(card, dict)
+    card = read_document(CONF / "stack" / f"{name}.yaml")
     return parse_record(StackAccuracy, card[ACCURACY], f"{STACK}.{ACCURACY}", [])
 
 
@@ -170,9 +166,7 @@ def _usual_names(typed: CommandLine) -> tuple[str, str, str]:
     """Usual mapping, stack and inference engine by the chosen chip's own file; the composed chip has the last word."""
     chips = [override.removeprefix("chip=") for override in typed.overrides if override.startswith("chip=")]
     places = [Path(place.partition("://")[2]) / "study.yaml" for place in typed.places if not chips]
-    chips = chips or [
-        name for path in (CONF / "config.yaml", *places) if path.is_file() for name in _listed_default("chip", path)
-    ]
+    chips = chips or [name for path in (CONF / "config.yaml", *places) for name in _listed_default("chip", path)]
     loads = [override.removeprefix("workload=") for override in typed.overrides if override.startswith("workload=")]
     files = [("chip", chips[-1:], [f"mapping_{name}" for name in loads[-1:]]), ("workload", loads[-1:], ["mapping"])]
     mapping = [leaf for group in (*files, ("chip", chips[-1:], ["mapping"])) for leaf in _fields_in_files(*group)]
@@ -185,16 +179,14 @@ def _usual_names(typed: CommandLine) -> tuple[str, str, str]:
 
 def _listed_default(group: str, path: Path) -> list[str]:
     """What a list of defaults chooses of a group."""
-    with path.open(errors="replace") as stream:
-        return re.findall(rf"^ *- (?:override /)?{group}: *(\w+)", stream.read(strangers.MAX_FILE_BYTES), re.MULTILINE)
+    return [name for key, name in listed_defaults(read_document(path)) if key == group and isinstance(name, str)]
 
 
 def _fields_in_files(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
     """What files of ours say first of some fields."""
-    texts = [path.read_text() for path in (CONF / group / f"{name}.yaml" for name in names) if path.is_file()]
-    return [
-        name for text in texts for field in fields for name in re.findall(rf"^{re.escape(field)}: *(\w+)", text, re.MULTILINE)
-    ]
+    documents = [read_document(CONF / group / f"{name}.yaml") for name in names]
+    named = [document.get(field) for document in documents for field in fields]
+    return [name for name in named if isinstance(name, str)]
 
 
 def _by_hydra(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
@@ -371,8 +363,15 @@ def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: CommandLine)
             continue
         from omegaconf import OmegaConf
 
-        if not re.search(rf"\$\{{{re.escape(root)}\b", OmegaConf.to_yaml(config, resolve=False)):
+        if not _refers_to(root, OmegaConf.to_container(config, resolve=False)):
             raise DesignError(f"config: no field {root!r}; {suggest_nearest(root, FIELDS)}")
+
+
+def _refers_to(root: str, value: Any) -> bool:
+    """Whether a text in a value names a field, or one below it, as the place of another value."""
+    if isinstance(value, dict | list):
+        return any(_refers_to(root, inner) for inner in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and re.search(rf"\$\{{{re.escape(root)}\b", value) is not None
 
 
 def _resolve_values(node: Any, left: list[int]) -> Any:

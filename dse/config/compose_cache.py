@@ -25,8 +25,9 @@ def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
     Raises:
         HydraException: what Hydra cannot compose.
     """
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    from dse.config.hydra_internals import set_values
 
     places = [Path(place.partition("://")[2]).resolve() for place in typed.places]
     if typed.trust or typed.sets_hydra:
@@ -42,7 +43,7 @@ def compose_cached(typed: CommandLine) -> tuple[Any, dict[str, Any]]:
         config, choices = defaults
     else:
         return _by_hydra(typed.words)
-    ConfigLoaderImpl._apply_overrides_to_config(values, config)
+    set_values(values, config)
     return config, choices
 
 
@@ -53,7 +54,8 @@ def _chooses_group(override: Any, places: list[Path]) -> bool:
 
 def _compose_choices(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
     """What some words choose, composed where nobody asked before or a file has changed."""
-    from dse.config.hydra_sources import READ, file_state
+    from dse.config.hydra_sources import READ
+    from dse.config.yaml_files import file_state
 
     known = KEPT.get(words)
     if known is None or any(file_state(path) != then for path, then in known[1].items()):
@@ -68,22 +70,14 @@ def _compose_choices(words: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
 
 
 def _by_hydra(words: list[str]) -> tuple[Any, dict[str, Any]]:
-    from hydra import compose, version
-    from hydra._internal.hydra import Hydra
-    from hydra.core.global_hydra import GlobalHydra
+    """What `hydra.compose` makes of some words."""
     from omegaconf import OmegaConf, open_dict
 
-    from dse.config.hydra_sources import hydra_search_path, register_sources
+    from dse.config.hydra_internals import compose_by_hydra
+    from dse.config.hydra_sources import ShippedConfigSource, register_sources
 
     register_sources()
-    version.setbase("1.3")
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        Hydra.create_main_hydra2("app", hydra_search_path())
-        config = compose("config", overrides=words, return_hydra_config=True)
-    finally:
-        GlobalHydra.instance().hydra = before
+    config = compose_by_hydra(words, ShippedConfigSource.scheme())
     choices: Any = OmegaConf.to_container(config.hydra.runtime.choices)
     with open_dict(config):
         del config["hydra"]

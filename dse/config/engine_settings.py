@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dse.config.overrides import CommandLine
 from dse.config.part_presets import find_parts_from_outside
 from dse.config.record_parser import parse_value
 from dse.config.renamed_addresses import rename_content
-from dse.config.untrusted_files import MAX_FILE_BYTES
+from dse.config.yaml_files import read_document
 from dse.space.errors import DesignError
 from dse.space.machines import MACHINES, POOL, POOLED, guess_machine
 
@@ -116,13 +114,9 @@ def _given_settings(typed: CommandLine) -> set[str]:
     """Settings of `mapping.serving` that were typed, or that the file of a study has."""
     given = {word.lstrip("+~").partition("=")[0].removeprefix("mapping.serving.") for word in typed.overrides}
     for place in typed.places:
-        path = Path(place.partition("://")[2]) / "study.yaml"
-        if path.is_file():
-            with path.open(errors="replace") as stream:
-                document = yaml.safe_load(stream.read(MAX_FILE_BYTES))
-            group = rename_content(document).get("mapping") if isinstance(document, dict) else None
-            serving = group.get("serving") if isinstance(group, dict) else None
-            given |= set(serving) if isinstance(serving, dict) else set()
+        group = rename_content(read_document(Path(place.partition("://")[2]) / "study.yaml")).get("mapping")
+        serving = group.get("serving") if isinstance(group, dict) else None
+        given |= set(serving) if isinstance(serving, dict) else set()
     return given
 
 

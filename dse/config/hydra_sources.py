@@ -4,7 +4,6 @@ The check sees the text that is composed, whatever path led to the file.
 """
 
 import io
-import os
 import pickle
 import re
 from dataclasses import dataclass, replace
@@ -12,20 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
-from omegaconf._utils import get_yaml_loader
 
+from dse.config.hydra_internals import FolderSource, PackageSource, read_header
 from dse.config.record_parser import USUAL
-from dse.config.renamed_addresses import refuse_double_names, rename_chosen_options, rename_references
+from dse.config.renamed_addresses import refuse_double_names, rename_chosen_options, rename_references_in
 from dse.config.untrusted_files import SHIPPED_CONF, check_package, is_shipped, read_untrusted_yaml
+from dse.config.yaml_files import file_state, listed_defaults, parse_yaml, read_document
 from dse.space.errors import DesignError
 
 PHASES = ("prefill", "decode")
@@ -42,15 +37,7 @@ def register_sources() -> None:
         Plugins.instance().register(source)
 
 
-def hydra_search_path(scheme: str = "ours") -> ConfigSearchPath:
-    """Search path with the shipped configuration and Hydra's own."""
-    search_path = create_config_search_path("pkg://dse.conf")
-    for place in search_path.get_path():
-        place.path = re.sub("^pkg://", f"{scheme}://", place.path)
-    return search_path
-
-
-class ShippedConfigSource(ImportlibResourcesConfigSource):
+class ShippedConfigSource(PackageSource):
     """Source of shipped files and Hydra's own, each parsed once while it is unchanged.
 
     Parsing takes most of the time of composing.
@@ -61,19 +48,18 @@ class ShippedConfigSource(ImportlibResourcesConfigSource):
         """URL scheme of shipped configuration folders."""
         return "ours"
 
-    def _read_config(self, res: Any) -> ConfigResult:
-        if not isinstance(res, Path):  # in an archive
-            return super()._read_config(res)
-        READ[res] = state = file_state(res)
-        place = res, self.provider, self.scheme()
+    def read_file(self, path: Path) -> ConfigResult:
+        """A file as Hydra takes it, a copy of its own, as Hydra changes it."""
+        READ[path] = state = file_state(path)
+        place = path, self.provider, self.scheme()
         known = PARSED.get(place)
         if known is None or known[0] != state:
-            known = PARSED[place] = state, pickle.dumps(self._parse_file(res))
-        copy: ConfigResult = pickle.loads(known[1])  # as Hydra changes it
+            known = PARSED[place] = state, pickle.dumps(self._parse_file(path))
+        copy: ConfigResult = pickle.loads(known[1])
         return copy
 
-    def _parse_file(self, res: Path) -> ConfigResult:
-        config = super()._read_config(res)
+    def _parse_file(self, path: Path) -> ConfigResult:
+        config = super().read_file(path)
         return replace(config, config=_add_citations(config.config))
 
 
@@ -92,35 +78,17 @@ class ParsedConfigSource(ShippedConfigSource):
         """URL scheme of shipped configuration folders that are merged as plain values."""
         return "sketched"
 
-    def _parse_file(self, res: Path) -> ConfigResult:
-        text = res.read_text(encoding="utf-8")
-        document = yaml.load(text, Loader=_yaml_loader()) or {}
+    def _parse_file(self, path: Path) -> ConfigResult:
+        text = path.read_text(encoding="utf-8")
+        document = parse_yaml(text) or {}
         if not isinstance(document, dict):
-            return super()._parse_file(res)
+            return super()._parse_file(path)
         _cite_constants(document)
         listed = {key: document[key] for key in ("defaults", "hydra") if key in document}
         more = {"values": True} if document.keys() - listed.keys() else {}
         document.pop("defaults", None)
-        header, path = self._get_header_dict(text[:512]), f"{self.scheme()}://{self.path}"
-        return ParsedConfig(self.provider, path, OmegaConf.create(listed | more), header, values=pickle.dumps(document))
-
-
-@cache
-def _yaml_loader() -> Any:
-    """OmegaConf's loader of YAML, by libyaml's parser where that is there: six times as fast."""
-    usual: Any = get_yaml_loader()
-    if not yaml.__with_libyaml__:
-        return usual
-
-    parser: Any = vars(yaml.cyaml)["CParser"]
-
-    class Loader(parser, usual):  # type: ignore[misc]
-        def __init__(self, stream: Any) -> None:
-            parser.__init__(self, stream)
-            yaml.constructor.SafeConstructor.__init__(self)
-            yaml.resolver.Resolver.__init__(self)
-
-    return Loader
+        config = OmegaConf.create(listed | more)
+        return ParsedConfig(self.provider, self.full_path(), config, read_header(text), values=pickle.dumps(document))
 
 
 def _add_citations(config: Any) -> Any:
@@ -143,15 +111,6 @@ def _cite_constants(document: Any) -> bool:
     return any(lacked)
 
 
-def file_state(path: Path) -> tuple[int, int]:
-    """Time and size of a file, which show when it changes; zeros if there is no file."""
-    try:
-        state = path.stat()
-    except OSError:
-        return 0, 0
-    return state.st_mtime_ns, state.st_size
-
-
 READ: dict[Path, tuple[int, int]] = {}
 """Files that were read, with their state."""
 
@@ -159,7 +118,7 @@ PARSED: dict[tuple[Path, str, str], tuple[tuple[int, int], bytes]] = {}
 """Files of ours as they were parsed, with their state, by path, who asked, and for what."""
 
 
-class UserConfigSource(FileConfigSource):
+class UserConfigSource(FolderSource):
     """Source of files of users and strangers, which may not run code."""
 
     trust = False
@@ -171,22 +130,19 @@ class UserConfigSource(FileConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Read a file for Hydra, and refuse it if it could run code."""
-        path = Path(os.path.realpath(os.path.join(self.path, self._normalize_file_name(config_path))))
+        path = self.file_path(config_path)
         trust = self.trust or is_shipped(path)
         READ[path] = file_state(path)
         text = read_untrusted_yaml(path, trust=trust)
-        header = ConfigSource._get_header_dict(text[:512])
+        header = read_header(text)
         if not trust:
             check_package(header["package"], path)
-        config = OmegaConf.load(io.StringIO(rename_references(text)))
-        if isinstance(config, DictConfig) and "both" in text and not config_path.startswith("space/"):  # knobs know both
-            config = OmegaConf.create(_each_phase(OmegaConf.to_container(config), config_path, path))
-        if config_path.rpartition("/")[2] == "study":
-            config = OmegaConf.create(_with_overridden_groups(OmegaConf.to_container(config)))
-        if isinstance(config, DictConfig) and "defaults" in config:
-            config.defaults = rename_chosen_options(OmegaConf.to_container(config.defaults))
-        refuse_double_names(OmegaConf.to_container(config), config_path, path)
-        return ConfigResult(config=_add_citations(config), path=self.full_path(), provider=self.provider, header=header)
+        document = parse_yaml(text)
+        if isinstance(document, dict):
+            config: Any = OmegaConf.create(_by_present_addresses(document, config_path, path))
+        else:
+            config = OmegaConf.load(io.StringIO(text))  # nothing, a list, or what Hydra refuses
+        return ConfigResult(config=config, path=self.full_path(), provider=self.provider, header=header)
 
 
 class TrustedConfigSource(UserConfigSource):
@@ -236,11 +192,25 @@ class DefaultChoiceSource(ConfigSource):
         return []
 
 
+def _by_present_addresses(document: dict[Any, Any], config_path: str, path: Path) -> dict[Any, Any]:
+    """A user's file as ours are: present addresses, phases apart, groups of the study overridden, constants with citations."""
+    document = rename_references_in(document)
+    if not config_path.startswith("space/"):  # knobs know both phases
+        document = _each_phase(document, config_path, path)
+    if config_path.rpartition("/")[2] == "study":
+        document = _with_overridden_groups(document)
+    if "defaults" in document:
+        document = {**document, "defaults": rename_chosen_options(document["defaults"])}
+    refuse_double_names(document, config_path, path)
+    _cite_constants(document)
+    return document
+
+
 @cache
 def _study_groups() -> tuple[str, ...]:
     """Groups of which every study has a choice, from the defaults list of the base configuration."""
-    config = yaml.safe_load((SHIPPED_CONF / "config.yaml").read_text(encoding="utf-8"))
-    return tuple(name for entry in config["defaults"] if isinstance(entry, dict) for name in entry if name.isidentifier())
+    document = read_document(SHIPPED_CONF / "config.yaml")
+    return tuple(group for group, _ in listed_defaults(document) if group.isidentifier())
 
 
 def _with_overridden_groups(config: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.overrides import CommandLine
-from dse.config.untrusted_files import MAX_FILE_BYTES
+from dse.config.yaml_files import read_document
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.mapping import FormatPlan
 
@@ -53,17 +53,7 @@ def compose_chips(line: CommandLine, compose_one: Callable[[CommandLine], dict[s
 
 def list_study_chips(folder: Path) -> list[str]:
     """Chips that the study definition in a folder lists; none for a study of one chip."""
-    path = folder / "study.yaml"
-    if not path.is_file():
-        return []
-    import yaml
-
-    with path.open(errors="replace") as stream:
-        try:
-            document = yaml.safe_load(stream.read(MAX_FILE_BYTES))
-        except yaml.YAMLError:  # Hydra says what is wrong with it
-            return []
-    names = document.get("chips") if isinstance(document, Mapping) else None
+    names = read_document(folder / "study.yaml").get("chips")
     return [str(name) for name in names] if isinstance(names, list) else []
 
 
@@ -107,14 +97,7 @@ def _mentions_chips(line: CommandLine) -> bool:
     """Whether a line, or the study that it names, has a field `chips`."""
     if any(override.lstrip("+").startswith("chips=") for override in line.overrides):
         return True
-    studies = (Path(place.partition("://")[2]) / "study.yaml" for place in line.places)
-    return any(re.search(r"^chips:", _file_beginning(path), re.MULTILINE) for path in studies if path.is_file())
-
-
-def _file_beginning(path: Path) -> str:
-    """The first letters of a file."""
-    with path.open(errors="replace") as file:
-        return file.read(MAX_FILE_BYTES)
+    return any("chips" in read_document(Path(place.partition("://")[2]) / "study.yaml") for place in line.places)
 
 
 def _shared_settings(line: CommandLine) -> tuple[str, ...]:

@@ -6,12 +6,11 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-import yaml
-
 from dse.config.override_syntax import describe_unparsable_override
 from dse.config.part_presets import PRESETS, parts_with_address
 from dse.config.record_parser import CONSTANT, best_matching_kind, record_type
 from dse.config.untrusted_files import SHIPPED_CONF
+from dse.config.yaml_files import read_document
 from dse.space.chip import Chip
 from dse.space.errors import suggest_nearest
 from dse.space.machines import MACHINES, NODE_HINT, guess_machine
@@ -213,7 +212,7 @@ def _similar_addresses(end: str, config: dict[str, Any], typed: str) -> list[str
 def _workloads_with_field(field: str) -> list[str]:
     """Workloads that ship and have a field."""
     files = sorted((SHIPPED_CONF / "workload").glob("*.yaml"))
-    return [path.stem for path in files if field in yaml.safe_load(path.read_text()).keys() - {"mapping"}]
+    return [path.stem for path in files if field in read_document(path).keys() - {"mapping"}]
 
 
 def _all_addresses(node: Any, above: str = "") -> list[str]:

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 from dse.config.untrusted_files import SHIPPED_CONF
+from dse.config.yaml_files import listed_defaults, read_document
 
 PRESETS = {
     "MemorySystem": ("memory", "hbm3"),
@@ -34,18 +36,14 @@ def find_parts_from_outside(choices: Mapping[str, object]) -> dict[str, str]:
 @lru_cache(maxsize=256)
 def _own_choices(chip: str) -> Mapping[str, str]:
     """What the file of a chip that ships chooses, by group and place; the last one counts, as in Hydra."""
-    import yaml
-
-    path = SHIPPED_CONF / "chip" / f"{chip}.yaml"
-    if not re.fullmatch(r"\w+", chip) or not path.is_file():
+    if not re.fullmatch(r"\w+", chip):
         return MappingProxyType({})
     presets: dict[str, str] = {}
-    for entry in yaml.safe_load(path.read_text()).get("defaults", []):
-        if isinstance(entry, str):
-            presets |= {} if entry == "_self_" else _own_choices(entry)
+    for key, name in listed_defaults(read_document(SHIPPED_CONF / "chip" / f"{chip}.yaml")):
+        if not key:
+            presets |= {} if name == "_self_" else _own_choices(name)
             continue
-        ((words, name),) = entry.items()
-        group, place = words.removeprefix("override ").strip().lstrip("/").split("@")
+        group, place = key.split("@")
         presets[f"{group}@chip" if place == "_here_" else f"{group}@chip.{place}"] = name
     return MappingProxyType(presets)
 
@@ -97,15 +95,9 @@ def parts_with_address(address: str) -> list[str]:
 @lru_cache(maxsize=256)
 def _says_address(group: str, preset: str, address: str) -> bool:
     """Whether the file of a preset, or one that it starts from, sets an address."""
-    import yaml
-
-    path = SHIPPED_CONF / group / f"{preset}.yaml"
-    if not path.is_file():
-        return False
-    file = yaml.safe_load(path.read_text())
-    at = file
+    file = read_document(SHIPPED_CONF / group / f"{preset}.yaml")
+    at: Any = file
     for name in filter(None, address.split(".")):
         at = at.get(name) if isinstance(at, dict) else None
-    return at is not None or any(
-        isinstance(base, str) and base != "_self_" and _says_address(group, base, address) for base in file.get("defaults", [])
-    )
+    bases = (name for key, name in listed_defaults(file) if not key and name != "_self_")
+    return at is not None or any(_says_address(group, base, address) for base in bases)

@@ -65,10 +65,19 @@ def rename_typed(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def rename_references(text: str) -> str:
-    """A text of a file or an override whose references to other values have the addresses of now."""
+    """A text whose references to other values have the addresses of now."""
     if "${" not in text:
         return text
     return REFERENCE.sub(lambda match: current_address(match[0], EVERY), text)
+
+
+def rename_references_in(value: Any) -> Any:
+    """A value of a file, all texts in it by `rename_references`."""
+    if isinstance(value, dict):
+        return {key: rename_references_in(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [rename_references_in(inner) for inner in value]
+    return rename_references(value) if isinstance(value, str) else value
 
 
 def rename_content(content: dict[Any, Any]) -> dict[Any, Any]:

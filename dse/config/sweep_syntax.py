@@ -117,9 +117,9 @@ def is_sweep(override: str) -> bool | None:
 
 def hydra_text(value: Any) -> str:
     """A value in Hydra's syntax."""
-    from hydra.core.override_parser.types import Override
+    from dse.config.hydra_internals import override_text
 
-    return str(Override._get_value_element_as_str(value))
+    return override_text(value)
 
 
 def extract_first_statement(error: Exception) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dse.config.renamed_addresses import overridden_leaves as given
 from dse.config.renamed_addresses import rename_content
 from dse.config.unread_stack_leaves import attention_library_part, find_unread_serving_leaves, find_unread_stack_leaves
+from dse.config.yaml_files import read_document
 from dse.space.aliases import current_address, guess_machine_of_leaves
 from dse.space.compatibility import case_type_name
 from dse.space.design import Design
@@ -265,11 +264,9 @@ def _typed_leaves(words: Sequence[str], where: str = MAPPING) -> Iterator[tuple[
 
 def group_in_study_file(config: Mapping[str, Any], folder: Path, group: str) -> Mapping[str, Any]:
     """Fields of a group that the file of a study sets itself."""
-    path = folder / "study.yaml"
-    if not any(str(word).startswith("study=") for word in config.get("overrides", ())) or not path.is_file():
+    if not any(str(word).startswith("study=") for word in config.get("overrides", ())):
         return {}
-    document = yaml.safe_load(path.read_text())
-    entry = rename_content(document).get(group) if isinstance(document, dict) else None
+    entry = rename_content(read_document(folder / "study.yaml")).get(group)
     return entry if isinstance(entry, dict) else {}
 
 

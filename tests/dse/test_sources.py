@@ -2,32 +2,39 @@
 without a source are told."""
 
 import copy
+import json
 import os
 import pickle
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import hydra
 import numpy as np
 import pandas as pd
 import pytest
+from hydra.errors import HydraException
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from dse.commands.study_output import print_study
 from dse.config import compose_cache as composed
+from dse.config import yaml_files
 from dse.config.compose import CONF, STUDIES, compose
-from dse.config.hydra_sources import ParsedConfig, ParsedConfigSource, ShippedConfigSource
+from dse.config.hydra_sources import ParsedConfig, ParsedConfigSource, ShippedConfigSource, register_sources
 from dse.config.merge_defaults import NeedsHydraError, merge_defaults, merge_over
-from dse.config.overrides import parse_command_line
+from dse.config.multi_chip import list_study_chips
+from dse.config.overrides import CommandLine, parse_command_line
 from dse.config.question import build_question
+from dse.config.yaml_files import listed_defaults, read_document
 from dse.execution.study import build_study
 
 
 def read(path: Path) -> DictConfig:
-    config = ShippedConfigSource("main", "ours://dse.conf")._read_config(path).config
+    config = ShippedConfigSource("main", "ours://dse.conf").read_file(path).config
     assert isinstance(config, DictConfig)
     return config
 
@@ -51,13 +58,13 @@ def test_who_changes_what_was_read_changes_it_for_nobody_else(tmp_path: Path) ->
 def test_a_sketch_of_a_file_has_its_list_and_all_it_says() -> None:
     """By another parser than OmegaConf's."""
     for path in Random(3).sample(sorted(CONF.rglob("*.yaml")), 12):
-        sketch = ParsedConfigSource("main", "sketched://dse.conf")._read_config(path)
+        sketch = ParsedConfigSource("main", "sketched://dse.conf").read_file(path)
         assert isinstance(sketch, ParsedConfig)
         listed, container = OmegaConf.to_container(sketch.config), OmegaConf.to_container(read(path), resolve=False)
         assert isinstance(container, dict)
         assert pickle.loads(sketch.values) == {key: value for key, value in container.items() if key != "defaults"}
         assert listed.get("defaults") == container.get("defaults")  # type: ignore[union-attr]
-        assert sketch.header == ShippedConfigSource("main", "ours://dse.conf")._read_config(path).header
+        assert sketch.header == ShippedConfigSource("main", "ours://dse.conf").read_file(path).header
 
 
 def cited(*words: str) -> dict[str, tuple[str, str, str]]:
@@ -138,7 +145,11 @@ CHOSEN = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
     for group in ("chip", "model", "mapping", "stack", "workload", "search", "verify", "workers", "space")
 }
-OF_PARTS = [f"chip={name}" for name in CHOSEN["chip"] if "/part@_here_" in (CONF / f"chip/{name}.yaml").read_text()]
+OF_PARTS = [
+    f"chip={name}"
+    for name in CHOSEN["chip"]
+    if "part@_here_" in dict(listed_defaults(read_document(CONF / f"chip/{name}.yaml")))
+]
 ASKED = ("", "study=preserve_l2", "study=own", "study=near")
 OWN = {
     "studies/own/study.yaml": "defaults: [override /chip: mine]\nobjectives: {tpot: min}\nlimit: ${seed}\n",
@@ -175,8 +186,101 @@ def test_what_files_make_together_is_what_hydra_makes_of_them(
     assert defaults is not None
     config, choices = composed._by_hydra(words)
     assert OmegaConf.to_yaml(defaults[0]) == OmegaConf.to_yaml(config)
-    assert defaults[0]._metadata.flags == config._metadata.flags
+    assert OmegaConf.is_struct(defaults[0])
+    assert OmegaConf.is_struct(config)
     assert list(defaults[1].items()) == [(group, name) for group, name in choices.items() if not group.startswith("hydra/")]
+
+
+VALUES = ("7", "2.5", "null", "true", "'3 GB'", "word", "[1,2]", "{a: 1}", "[]")
+
+
+def without_citations(value: Any) -> Any:
+    """Values without pages and notes of constants: our files have empty ones where they say none, so that none is another's."""
+    if isinstance(value, list):
+        return [without_citations(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    constant = "value" in value and "source" in value
+    return {key: without_citations(inner) for key, inner in value.items() if not (constant and key in ("page", "note"))}
+
+
+def addresses_in(value: Any, above: str = "") -> list[str]:
+    """Addresses of the values and constants below one."""
+    if not isinstance(value, dict) or {"value", "source"} <= value.keys():
+        return [above]
+    return [address for key, inner in value.items() for address in addresses_in(inner, f"{above}.{key}".lstrip("."))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_line_of_random_overrides_is_what_the_public_calls_of_hydra_make_of_it(seed: int) -> None:
+    """`hydra.initialize_config_dir` and `hydra.compose` on our files as they are; a refusal has the same text."""
+    draws = Random(seed)
+    for _ in range(3):
+        typed = [f"{group}={draws.choice(names)}" for group, names in CHOSEN.items() if draws.random() < 0.4]
+        chosen = OmegaConf.to_container(composed.compose_cached(parse_command_line(typed, trust=False))[0], resolve=False)
+        addresses = [address for address in addresses_in(chosen) if "@" not in address]
+        for address in draws.sample(addresses, 4):
+            how = draws.random()
+            value = draws.choice(VALUES)
+            typed.append(
+                f"{address}={value}"
+                if how < 0.6
+                else f"++{address}={value}"
+                if how < 0.8
+                else f"~{address}"
+                if how < 0.9
+                else f"+{address.rpartition('.')[0]}.new={value}".replace("+.", "+")
+            )
+        line = parse_command_line(typed, trust=False)
+        assert _answer(_composed_by_us, line) == _answer(_composed_by_public_calls, line), typed
+
+
+def _composed_by_us(line: CommandLine) -> Any:
+    return composed.compose_cached(line)[0]
+
+
+def _composed_by_public_calls(line: CommandLine) -> Any:
+    register_sources()  # of the preset `usual`
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("config", overrides=line.words)
+
+
+def _answer(compose_line: Callable[[CommandLine], Any], line: CommandLine) -> str:
+    """Values of a configuration in their order, or the text of a refusal."""
+    try:
+        return json.dumps(without_citations(OmegaConf.to_container(compose_line(line), resolve=False)))
+    except HydraException as error:
+        return str(error)
+
+
+def test_a_file_is_parsed_once_while_it_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.yaml"
+    parsed: list[str] = []
+    monkeypatch.setattr(yaml_files, "parse_yaml", lambda text: parsed.append(text) or {"chips": [text]})
+    path.write_text("one")
+    read_document(path)["chips"].append("other")
+    assert read_document(path) == {"chips": ["one"]}
+    assert parsed == ["one"]
+    path.write_text("two!")
+    assert read_document(path) == {"chips": ["two!"]}
+
+
+NO_FIELDS = ("[1, 2]", "chips: [", "a: 1\na: 2", "[" * 3000, "x: !!python/name:os.system", "\x00", "", "n: !!int word")
+
+
+@pytest.mark.parametrize("text", NO_FIELDS)
+def test_a_file_of_no_fields_says_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(text)
+    assert read_document(tmp_path / "study.yaml") == {}
+    assert read_document(tmp_path / "none.yaml") == {}
+
+
+def test_fields_of_a_study_are_read_as_yaml_has_them(tmp_path: Path) -> None:
+    """In a flow, quoted, and after a text of many lines that looks like a list of chips."""
+    path = tmp_path / "study.yaml"
+    path.write_text('note: |\n  chips:\n  - chip: b200\n"chips": ["a100", wse2]\ndefaults: [{override /chip: h100}]\n')
+    assert list_study_chips(path.parent) == ["a100", "wse2"]
+    assert dict(listed_defaults(read_document(path))) == {"chip": "h100"}
 
 
 LEAVES = st.sampled_from([1, 2.5, "x", None, True, "???", "${a}", [], [1, {"b": 2}]])

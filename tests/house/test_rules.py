@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ ROOMS = {
     "hydra": {
         "dse/config/compose.py",
         "dse/config/compose_cache.py",
+        "dse/config/hydra_internals.py",
         "dse/config/hydra_sources.py",
         "dse/config/merge_defaults.py",
         "dse/config/sweep_syntax.py",
@@ -21,6 +23,7 @@ ROOMS = {
     "omegaconf": {
         "dse/config/compose.py",
         "dse/config/compose_cache.py",
+        "dse/config/hydra_internals.py",
         "dse/config/hydra_sources.py",
         "dse/config/merge_defaults.py",
     },
@@ -63,6 +66,89 @@ def test_imports_point_down() -> None:
 def test_a_library_is_imported_in_its_room_only() -> None:
     imports = {(name.split(".")[0], place(path)) for path in SOURCES for name in imported(path)}
     assert not {(library, room) for library, room in imports if room not in ROOMS.get(library, {room})}
+
+
+HYDRA_PRIVATE = "dse/config/hydra_internals.py"
+"""The only source that may use private parts of Hydra and OmegaConf."""
+
+HYDRA_PUBLIC = (
+    "hydra.compose",
+    "hydra.core.hydra_config",
+    "hydra.core.object_type",
+    "hydra.core.override_parser",
+    "hydra.core.plugins",
+    "hydra.errors",
+    "hydra.initialize_config_dir",
+    "hydra.main",
+    "hydra.plugins",
+    "omegaconf",
+)
+"""What Hydra's and OmegaConf's documents and examples of plugins use."""
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """Names of the functions and classes that a source defines."""
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def private_parts(text: str, ours: Collection[str] = ()) -> set[str]:
+    """Names in a source that are private to Hydra or OmegaConf.
+
+    Modules that no document of theirs names, and, in a source that imports either, private attributes that neither it nor
+    another source of ours defines.
+    """
+    tree = ast.parse(text)
+    names = {
+        f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    foreign = {name for name in names if name.split(".")[0] in ("hydra", "omegaconf")}
+    if not foreign and "hydra_internals" not in text:
+        return set()
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    hidden = {name for name in attributes if name.startswith("_") and not name.endswith("__")}
+    hidden -= defined_names(tree) | set(ours)
+    unnamed = {name for name in foreign - {"hydra"} if not name.startswith(HYDRA_PUBLIC) or "._" in name}
+    return unnamed | hidden | {f"hydra.{name}" for name in attributes & {"_internal", "_utils"}}
+
+
+def test_private_parts_of_hydra_are_used_in_one_source() -> None:
+    """Tests may use private names of ours."""
+    of_config = [path for path in SOURCES if place(path).startswith("dse/config/")]
+    ours = {name for path in of_config for name in defined_names(parsed(path))}
+    paths = [path for path in (*SOURCES, *(ROOT / "tests").rglob("*.py")) if path != Path(__file__)]
+    texts = {place(path): text for path in paths if re.search("hydra|omegaconf", text := path.read_text())}
+    users = {name for name, text in texts.items() if private_parts(text, ours if name.startswith("tests/") else ())}
+    assert users == {HYDRA_PRIVATE}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from hydra._internal.hydra import Hydra",
+        "import omegaconf._utils",
+        "from hydra.core.global_hydra import GlobalHydra",
+        "from omegaconf import OmegaConf\nOmegaConf.create({})._metadata",
+        "def late():\n    import hydra\n    hydra._internal.utils.run()",
+    ],
+)
+def test_a_private_part_of_hydra_is_noticed(line: str) -> None:
+    assert private_parts(line)
+    assert not private_parts("import hydra\nfrom omegaconf import OmegaConf\nhydra.compose('x')")
+
+
+def test_no_source_reads_yaml_by_regular_expression() -> None:
+    """Patterns of whole lines, ``^`` with ``re.MULTILINE``, in the rooms that read configuration."""
+    readers = {
+        place(path)
+        for path in SOURCES
+        if place(path).startswith(("dse/config/", "dse/analysis/", "dse/accuracy/"))
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("re.MULTILINE", "re.M")
+    }
+    assert readers == set()
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if place(path).startswith("space/")], ids=place)
