@@ -135,6 +135,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("line", "hint"), MISTAKES, ids=[line for line, _ in MISTAKES])
 def test_a_mistake_is_one_line_and_writes_nothing(
     line: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -193,6 +194,7 @@ def test_a_study_without_results_has_an_empty_front(tmp_path: Path, monkeypatch:
     assert dse.load("quickstart").front().empty
 
 
+@pytest.mark.slow
 def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -385,6 +387,7 @@ def test_the_shell_completes_studies(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert out.split() == ["study=quickstart"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stores_what_is_finished(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dse.main", "run", "study=quickstart", "screen.limit=256", "search.budget=100000"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -163,6 +163,7 @@ PIECES = (
 )
 
 
+@pytest.mark.sampled
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=20))
 @settings(max_examples=150)
 def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:

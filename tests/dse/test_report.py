@@ -231,6 +231,7 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
 def test_following_a_run_that_was_killed_ends(part: ReportedStudy, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     store = Store(part.study.store)

@@ -87,6 +87,7 @@ def test_shares_of_time_add_up_to_one_and_none_is_below_zero(line: list[str]) ->
     assert list(overrides.shares.values()) == sorted(overrides.shares.values(), reverse=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
     """A drawn step of each line, typed as anybody would."""

@@ -49,6 +49,7 @@ def stands(request: pytest.FixtureRequest, ran: StoredStudy) -> tuple[DominanceR
     return ran.whynot(request.param), request.param
 
 
+@pytest.mark.sampled
 def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
     dominance, line = stands
     overrides = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
@@ -207,6 +208,7 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
     assert record["outside_the_study"] == {"chip.clock": {"study": 1e9, "here": 9e8}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("line", "why"),
     [

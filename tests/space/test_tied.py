@@ -40,6 +40,7 @@ def test_what_is_tied_follows() -> None:
     assert space.combinations == 3
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.floats(0.5, 8), st.floats(1, 64))
 def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float) -> None:
