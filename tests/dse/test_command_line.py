@@ -20,6 +20,8 @@ from dse.commands.cli_options import COMMANDS
 from dse.config.compose import compose
 from dse.main import main
 from dse.space.errors import DesignError
+from dse.space.fields import leaf_at
+from tests.samples import asked as question
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 
@@ -30,6 +32,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         main()
     out, err = capsys.readouterr()
     return int(end.value.code or 0), out, err
+
+
+@pytest.mark.parametrize(("field", "value"), [("tp", 16), ("placement", "mesh")])
+def test_what_is_said_of_both_phases_is_said_of_each(field: str, value: Any) -> None:
+    plain, both = question("chip=npu64"), question("chip=npu64", f"mapping.both.{field}={value}")
+    each = question("chip=npu64", *(f"mapping.{phase}.{field}={value}" for phase in ("prefill", "decode")))
+    assert both.base == each.base != plain.base
+    for phase in ("prefill", "decode"):
+        assert leaf_at(both.base, f"mapping.{phase}.{field}") == value != leaf_at(plain.base, f"mapping.{phase}.{field}")
 
 
 MISTAKES = [

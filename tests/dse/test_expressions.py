@@ -60,6 +60,15 @@ def test_an_expression_is_worth_what_python_makes_of_it(text: str, seed: int) ->
     assert float(worth(f"-({text}) * 2 / power**2", {**single, "power": 3.0})) == pytest.approx(-eval(text, {}, single) * 2 / 9)
 
 
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_terms_in_other_prefixes_are_those_in_one(sign: str) -> None:
+    values = {"ttft": np.array([0.5, 2.0]), "energy": np.array([3.0, 4.0])}
+    ttft, energy = (worth(f"{name} {sign} '250 {unit}'", values) for name, unit in (("ttft", "ms"), ("energy", "uW*h")))
+    turn = 1 if sign == "+" else -1
+    assert ttft == pytest.approx(values["ttft"] + turn * 0.25)
+    assert energy == pytest.approx(values["energy"] + turn * 250e-6 * 3600)
+
+
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
