@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,6 +15,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dse.config import compose
 from dse.main import SWEEP
+from tests.marks import is_slow, unmet
 from tests.samples import asked
 
 gc.set_threshold(*SWEEP)
@@ -62,15 +62,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-def listed(name: str) -> tuple[str, ...]:
-    """The names of a list beside this file."""
-    lines = (Path(__file__).parent / name).read_text().splitlines()
-    return tuple(line for line in lines if line and not line.startswith("#"))
-
-
-SLOW, FEWER = listed("slow.txt"), frozenset(listed("fewer.txt"))
-"""How names of tests begin that only SLOW=all runs; tests of which it alone runs all cases and examples."""
-
 FEW = 8
 """Cases of a property that all run."""
 
@@ -81,9 +72,12 @@ DRAW = os.environ.get("DRAW", "0")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is slow; what takes longest of the rest goes first, so that nobody waits for it in the end."""
-    if os.environ.get("SLOW") != "all" and not any("::" in word for word in config.args):  # a test that is named runs
-        left_out = {item for item in items if item.nodeid.startswith(SLOW)}
-        left_out |= set(fewer([item for item in items if item not in left_out]))
+    named = any("::" in word for word in config.args)  # a test that is named runs
+    if not named and (tests := unmet(items)):
+        raise pytest.UsageError(f"a condition of slow_if holds for no case of: {', '.join(tests)}")
+    if os.environ.get("SLOW") != "all" and not named:
+        left_out = {item for item in items if is_slow(item)}
+        left_out |= set(unsampled([item for item in items if item not in left_out]))
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
     items.sort(key=first)
@@ -100,14 +94,14 @@ def first(item: pytest.Item) -> int:
     return next((place for place, name in enumerate(FIRST) if name in names), len(FIRST))
 
 
-def fewer(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """What is left out of the tests of many cases: two thirds of these. Properties draw a third of their examples, in all cases
-    where these are few.
+def unsampled(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """What is left out of tests with the mark `sampled`: two thirds of their cases. Properties draw a third of their examples,
+    in all cases where these are few.
     """
     cases: dict[str, list[pytest.Function]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
-        if name in FEWER and isinstance(item, pytest.Function):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled"):
             cases.setdefault(name, []).append(item)
     for name, functions in cases.items():
         if len(functions) > FEW or not is_hypothesis_test(functions[0].function):

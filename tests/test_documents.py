@@ -22,6 +22,7 @@ import dse
 from dse.accuracy.validate import COLUMNS
 from dse.commands.cli_options import COMMANDS
 from dse.main import main
+from tests.marks import slow_if
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = (
@@ -146,6 +147,7 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     return int(end.value.code or 0), given_io.getvalue()
 
 
+@slow_if(lambda block: block.place.startswith(("docs/usage.md", "docs/studies.md")))
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -173,6 +175,7 @@ OTHERS = [
 ]
 
 
+@slow_if(lambda line: line.startswith("dse compare chip=[a100,npu64") or line == "dse validate waferllm_gemv noc_curves")
 @pytest.mark.parametrize("line", OTHERS)
 def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)

@@ -65,6 +65,7 @@ def outside(page: str) -> list[str]:
     return assets.found
 
 
+@pytest.mark.slow
 def test_no_page_fetches_anything_of_others(site: Path) -> None:
     pages = {path: outside(path.read_text()) for path in site.rglob("*.html")}
     styles = {path: imported(path.read_text()) for path in site.rglob("*.css")}
@@ -89,6 +90,7 @@ def test_what_is_fetched_of_others_is_found(page: str) -> None:
     assert not outside(re.sub(r"(https?:)?//a\.example/?", "", page))
 
 
+@pytest.mark.slow
 def test_a_browser_asks_nobody_else(browser: Any, site: Path) -> None:
     """Scripts of the site included: with a repo_url, those of the theme ask GitHub for its stars."""
     page, requests = browser.new_page(), []
@@ -105,6 +107,7 @@ def test_no_script_of_the_theme_has_a_repository_to_ask_for() -> None:
     assert not re.findall(r"^repo_url:", (ROOT / "docs/mkdocs.yml").read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_every_document_and_study_is_a_page(site: Path) -> None:
     """Each page is a folder of the site at the path that the document has in the repository."""
     documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("studies/*/README.md"), ROOT / "README.md"]
@@ -114,6 +117,7 @@ def test_every_document_and_study_is_a_page(site: Path) -> None:
         assert page.exists(), place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "least"), [("api", 150), ("physics", 100)])
 def test_every_public_name_of_what_a_page_names_is_on_it(document: str, least: int, site: Path) -> None:
     """Each public class, method and function of the modules that a reference names."""
@@ -131,6 +135,7 @@ def test_every_name_of_a_reference_is_there(document: str) -> None:
     assert all(public(place) for place in named)
 
 
+@pytest.mark.slow
 def test_what_dse_itself_gives_is_in_the_reference(site: Path) -> None:
     page = (site / "docs/api/index.html").read_text()
     given = [getattr(dse, name) for name in ("evaluate", "run", "load", "compare_chips", "explain")]
@@ -164,6 +169,7 @@ def public_of(place: str, member: Any) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_the_gallery_links_to_a_report_of_each_study(site: Path) -> None:
     linked = re.findall(r'href="([^"]*reports/(\w+)\.html)"', (site / "docs/gallery/index.html").read_text())
     assert len(linked) >= 2

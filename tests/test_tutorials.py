@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow_if
 from tests.test_documents import ROOT, blocks, commands, typed
 
 TUTORIALS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/tutorials").glob("*.md"))
@@ -28,6 +29,7 @@ def prose(document: str) -> str:
     return plain(re.sub(r"`[^`]*`|\]\([^)]*\)", "", text))
 
 
+@slow_if(lambda document: "serving_engineer" in document)
 @pytest.mark.parametrize("document", TUTORIALS)
 def test_a_tutorial_prints_what_it_says(document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -45,6 +45,7 @@ def rounds(program: Program) -> int:
     return sum(part.times * len(part.body) if isinstance(part, Loop) else 1 for parts in program.strands for part in parts)
 
 
+@pytest.mark.sampled
 @settings(max_examples=8, deadline=None)
 @given(st.data())
 def test_times_are_those_of_all_waves(data: Any) -> None:

@@ -22,6 +22,7 @@ from dse.evaluators.workloads.kernels import evaluate_cases
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.studies.flat_coexplore.finding import PATH
+from tests.marks import slow_if
 from tests.samples import asked, typed
 
 CHIP = ("chip=tile32", "workload=attention")
@@ -41,6 +42,15 @@ SHAPES = {
     "speculative": (*GQA, *tiled(1, 16, 8, 128)),
     "latent": (*MLA, *tiled(4, 32, 32, 64)),
 }
+LONG_RUNS = {
+    "prefill": {"flash2", "flat_seq", "flat_tree"},
+    "short": set(),
+    "decode": {"flat_seq", "flat_tree", "flat_hw", "flat_async", "flat_rows"},
+    "speculative": {"flash3", "flash_split", "flat_rows"},
+    "latent": {"flash2", "flash3", "flash_split", "flat_seq", "flat_rows"},
+}
+"""Dataflows that take long, by shape."""
+
 TOLERANCE = {"flat_seq": 0.27, "flat_tree": 0.1, "flash3": 0.1, "flat_rows": 0.1}
 """Members of a sequence go on before the last one has heard; messages of trees along rows and columns meet; of latent heads the
 closed form has no keys beside scores. Others: 8 %."""
@@ -53,6 +63,8 @@ def metrics(name: str, fidelity: str, *overrides: str) -> dict[str, float]:
     return {metric: float(column[0]) for metric, column in evaluation.columns.items()}
 
 
+@slow_if(lambda name, shape: name in LONG_RUNS[shape])
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_events_agree_with_the_closed_form(name: str, shape: str) -> None:
@@ -85,6 +97,7 @@ ROWS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", ROWS)
 @pytest.mark.parametrize("formats", ["fp16", "fp8"])
 def test_blocks_of_queries_that_share_keys_agree(shape: str, formats: str) -> None:
@@ -95,6 +108,7 @@ def test_blocks_of_queries_that_share_keys_agree(shape: str, formats: str) -> No
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.04)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_blocks_of_queries_that_share_keys_agree_on_random_sizes(data: Any) -> None:
@@ -133,6 +147,12 @@ WINDOW = {
 }
 
 
+@slow_if(
+    lambda name, shape: (
+        shape == "wide" or (shape, name) in (("narrower than a group", "flat_seq"), ("narrower than a group", "flat_async"))
+    )
+)
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", WINDOW)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_bands_of_sliding_windows_agree(name: str, shape: str) -> None:
@@ -143,6 +163,7 @@ def test_bands_of_sliding_windows_agree(name: str, shape: str) -> None:
     assert 0 < played["mfu"] <= played["engine_utilisation"]
 
 
+@pytest.mark.slow
 def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
     """Closed form against events of random sizes and dataflows, with a window and without."""
     rng = np.random.default_rng(5)
@@ -164,6 +185,7 @@ def test_bands_agree_as_whole_keys_of_the_same_sizes_do() -> None:
         assert np.quantile(off[1], share) <= np.quantile(off[0], share) + 0.03
 
 
+@pytest.mark.slow
 def test_windows_in_batches_are_each_as_if_alone_and_take_less_the_smaller_they_are() -> None:
     windows = [8192, 4097, 2048, 1024, 300, 17]
     words = ("workload.keys=[4096]", "workload.causal=true")
@@ -203,6 +225,7 @@ SPLIT = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SPLIT)
 @pytest.mark.parametrize("formats", ["fp16", "fp8"])
 def test_both_passes_of_split_keys_agree(shape: str, formats: str) -> None:
@@ -213,6 +236,7 @@ def test_both_passes_of_split_keys_agree(shape: str, formats: str) -> None:
     assert closed["energy"] == pytest.approx(played["energy"], rel=0.03)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_both_passes_of_split_keys_agree_on_random_sizes(data: Any) -> None:
@@ -259,6 +283,8 @@ def test_splits_beside_a_dataflow_that_has_none_are_refused() -> None:
 FP8 = tuple(f"mapping.precision.{name}=fp8" for name in ("weights", "activations", "kv"))
 
 
+@slow_if(lambda name, shape: name == "flash2" or (shape == "latent" and name not in ("flat_tree", "flat_hw")))
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", ["short", "latent"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_values_of_one_byte_are_half_the_bytes_in_both_readers(name: str, shape: str) -> None:
@@ -302,6 +328,8 @@ def test_memory_of_one_byte_values_is_half() -> None:
     assert limits[0].need == 2 * limits[1].need
 
 
+@slow_if(lambda name: name == "flash2")
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 def test_blocks_come_from_memory_where_messages_lock_their_routes(name: str) -> None:
     """Only messages between tiles take circuits: loads and stores share links with others as they do without."""
@@ -323,6 +351,8 @@ def fig8(keys: int, dim: int) -> dict[str, dict[str, float]]:
     return latencies
 
 
+@slow_if(lambda keys, dim: dim == 64 or keys == 1024)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("keys", "dim"), [(1024, 64), (1024, 128), (2048, 64), (2048, 128), (4096, 64), (4096, 128)])
 def test_dataflows_are_in_the_order_that_the_text_states(keys: int, dim: int) -> None:
     """[zhang2026] section V-A: collectives one by one are worse than none, trees better, the network better still."""
@@ -336,6 +366,7 @@ def test_dataflows_are_in_the_order_that_the_text_states(keys: int, dim: int) ->
     assert seconds["flash3"] == pytest.approx(seconds["flash2"], rel=0.01)  # memory-bound
 
 
+@pytest.mark.slow
 def test_over_flattening_comes_out_of_engines_and_rounds() -> None:
     """Section V-B: with 512 tokens large groups are slower, with 4,096 faster."""
 
@@ -351,6 +382,7 @@ def test_over_flattening_comes_out_of_engines_and_rounds() -> None:
     assert long[32]["mfu"] > 0.9
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_the_breakdown_adds_up(name: str, fidelity: str) -> None:
@@ -395,6 +427,7 @@ def _with(question: Question, values: dict[str, Any]) -> Any:
     return replace_leaves(question.base, {name: float(value) for name, value in values.items()})
 
 
+@pytest.mark.slow
 def test_no_design_of_the_grid_is_better_than_the_committed_front() -> None:
     """Of flat_coexplore, whose whole grid takes a minute: a sample of it, and what every design must hold to."""
     study, committed = find_study("flat_coexplore"), pd.read_csv(PATH)
@@ -449,6 +482,7 @@ def test_what_is_no_attention_is_refused_by_name(override: str, says: str) -> No
         asked(*CHIP, override)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, latent: bool) -> None:
@@ -469,6 +503,7 @@ def test_keys_and_values_of_another_size_cost_both_readers_as_much(name: str, la
     assert {name.split(".")[-1] for name in wider} == {"k", "v"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("latent", [False, True])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_and_values_that_are_expanded_cost_both_readers_as_much(name: str, latent: bool) -> None:

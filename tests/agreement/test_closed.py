@@ -41,6 +41,7 @@ def cases(name: str, tile: int, mesh: CoreMesh) -> GemmShape:
     return GemmShape(tile * mesh.chunks, tile * mesh.chunks, tile * mesh.chunks)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fabric", FABRICS, ids=["engine copies", "dma"])
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 @pytest.mark.parametrize("name", sorted(set(GEMM) - {"ladder"}))
@@ -135,6 +136,7 @@ def test_the_closed_form_of_other_gemvs_is_near_their_programs_played(name: str,
     assert closed == pytest.approx(simulate_events(GEMV[name].build_program(shape, mesh, "float16"), SLOW).seconds, rel=0.06)
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(FORMS), st.integers(2, 120))
 @settings(max_examples=60)
 def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: int) -> None:

@@ -34,6 +34,7 @@ from tests.agreement.test_closed import same
 from tests.agreement.test_events import CYCLES, DMA, SLOW
 from tests.agreement.test_strands import ENGINES
 from tests.evaluators.test_teams import cuts
+from tests.marks import slow_if
 
 ADDING = DMA._replace(combine=0.5, operation=1 / 16, call=3.0)
 """Where the engine adds what arrives, and takes what `ENGINES` does to turn a tile."""
@@ -41,6 +42,10 @@ ADDING = DMA._replace(combine=0.5, operation=1 / 16, call=3.0)
 FABRICS = st.sampled_from([CYCLES, SLOW, DMA, ADDING])
 
 
+@slow_if(
+    lambda name, pattern: (pattern == "reduce" and name != "sequential") or (pattern == "allreduce" and name != "hardware")
+)
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 @given(cuts(), st.integers(1, 200), FABRICS)
@@ -56,6 +61,7 @@ def test_the_closed_form_of_a_team_is_its_program_played(
     same(closed.activity, count_activity(program))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", EXCHANGED)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 400), FABRICS)
@@ -70,6 +76,7 @@ def test_the_closed_form_of_rings_is_their_program_played(
     same(closed.activity, count_activity(program))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", EXCHANGED)
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 400), st.sampled_from([DMA, ADDING]))
@@ -179,6 +186,13 @@ def test_what_a_full_mesh_cannot_carry_is_refused(step: str) -> None:
 
 COLLECTIVES = [*((name, pattern) for name in TEAMS for pattern in TILE_PATTERNS)]
 COLLECTIVES += [(name, pattern) for name in EXCHANGES for pattern in EXCHANGED]
+LONG_TRAFFIC = {
+    "tree": {"allreduce"},
+    "sequential": {"reduce", "allreduce"},
+    "rings": {"reduce_scatter", "allreduce", "all_to_all"},
+    "direct": {"all_to_all"},
+}
+"""Patterns that take long beside other traffic, by algorithm."""
 
 Pairs = list[tuple[int, int, int, int, int]]
 
@@ -205,6 +219,8 @@ traffic = st.lists(st.tuples(*[st.integers(0, 11)] * 4, st.integers(1, 200)), mi
 meshes = st.builds(CoreMesh, st.integers(2, 5), st.integers(2, 6))
 
 
+@slow_if(lambda name, pattern: pattern in LONG_TRAFFIC.get(name, ()))
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "pattern"), COLLECTIVES)
 @given(meshes, traffic, st.booleans())
 @settings(max_examples=15)
@@ -231,6 +247,7 @@ def test_other_traffic_makes_nothing_faster_and_changes_no_result(
     assert all((computed(together, x)[slot.name] == computed(program, x)[slot.name]).all() for slot in program.slots)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 @given(meshes, traffic, st.randoms(use_true_random=False))

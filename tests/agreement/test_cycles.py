@@ -240,6 +240,7 @@ def _faulty(rows: int, cols: int, data: Any) -> MeshFaults:
     )
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.integers(2, 5), st.integers(1, 4), st.sampled_from(["xy", "yx"]), st.booleans(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_packets_go_round_what_is_broken_or_the_error_says_where_they_cannot(
@@ -312,6 +313,7 @@ def _a_tree(routes: FaultRoutes, broken: MeshFaults, at: list[int], adds: bool, 
         assert next_router not in broken.routers
 
 
+@pytest.mark.sampled
 @given(st.integers(2, 6), st.integers(2, 6), routers, st.integers(1, 7), st.sampled_from(["xy", "yx"]), st.data())
 @settings(max_examples=15, deadline=None)
 def test_a_full_mesh_with_faults_never_stands_still(

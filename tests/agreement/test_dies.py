@@ -17,6 +17,7 @@ from dse.evaluators.program.kernel_ir import Buffer, CoreIndex, Program, Round, 
 from dse.space.array_math import Array
 from dse.space.chip import D2D_TOPOLOGIES, node_grid
 from dse.space.mapping import DIE_PLACEMENTS
+from tests.marks import slow_if
 
 EXCHANGES = ("all_to_all", "uneven", "allreduce", "hand_over")
 
@@ -54,6 +55,8 @@ def both(
     return closed.all_to_all_cost(level, at, nbytes, uneven), events.simulate_all_to_all(level, at, nbytes, uneven)
 
 
+@slow_if(lambda exchange: exchange in ("all_to_all", "uneven"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_closed_times_of_exchanges_are_those_of_messages_played(exchange: str) -> None:
     """Of 150 systems by other seeds 96 to 99 % of all-to-alls are within 15 %, 95 to 97 % of hand-overs, 94 % of allreduces."""
@@ -68,6 +71,7 @@ def test_closed_times_of_exchanges_are_those_of_messages_played(exchange: str) -
     assert np.quantile(errors, 0.95) < 0.20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", ["two_level", "ktree"])
 def test_closed_times_of_other_sums_are_those_of_messages_played(algorithm: str) -> None:
     """Of two levels those whose nodes are rows of dies, of more than one die and not all of a group."""
@@ -156,6 +160,8 @@ def test_what_goes_by_boxes_takes_as_long_as_its_messages_played(back: bool) -> 
     assert np.quantile(errors, 0.95) < 0.15
 
 
+@slow_if(lambda exchange: exchange == "all_to_all")
+@pytest.mark.sampled
 @pytest.mark.parametrize("exchange", ["all_to_all", "uneven", "allreduce"])
 def test_messages_of_dies_take_as_long_flit_by_flit(exchange: str) -> None:
     """Of any topology and size, with few credits and with many: of 300 by another seed 95 % are within 5 %, all within 12."""

@@ -139,6 +139,7 @@ def test_products_alone_take_their_multiply_adds(wait: str) -> None:
     assert timing.utilisation == pytest.approx(1.0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mesh", [CoreMesh(4, 4), CoreMesh(7, 7), CoreMesh(4, 6), CoreMesh(12, 12)], ids=str)
 @pytest.mark.parametrize("name", GEMM)
 def test_jumping_over_repetition_changes_nothing(name: str, mesh: CoreMesh) -> None:
@@ -189,6 +190,7 @@ def test_the_closed_form_of_a_gemv_is_its_program_played(name: str, options: dic
     assert closed == pytest.approx(simulate_events(GEMV[name].build_program(shape, mesh, **options), SLOW).seconds, rel=1e-9)
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(FORMS), st.integers(2, 120))
 @settings(max_examples=60)
 def test_unequal_groups_wait_less_than_the_closed_form_says(form: tuple, side: int) -> None:

@@ -28,6 +28,7 @@ def chosen(name: str, shape: AttentionShape, chip: Chip) -> AttentionJob:
     return make_job(dataflow, shape, resolve_tiling(dataflow, shape, chip, plan), chip)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
@@ -46,6 +47,7 @@ def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:
     assert closed.activity.memory_bytes == played.activity.memory_bytes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", ["tile32", "tile_gh200"])
 @pytest.mark.parametrize("batch", [4, 64, 500])
 @pytest.mark.parametrize("name", ["flash2", "flash_split", "flat_hw", "flat_async"])

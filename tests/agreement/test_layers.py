@@ -270,6 +270,7 @@ CELLS = [
 """Where faults are looked for: calls of both phases differ in regions alone, and rows exchange keys of prompts."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("layout", "phase"), CELLS)
 def test_whatever_is_left_out_is_noticed(layout: str, phase: str) -> None:
     experts = ExpertLayers(count=8, top_k=2, intermediate=8, shared=1, load="even")

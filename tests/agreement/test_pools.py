@@ -105,6 +105,7 @@ def drawn(rng: np.random.Generator) -> tuple[FleetLayout, float]:
     return FleetLayout(8, 8, str(rng.choice(ARRANGEMENTS)), *fleets), float(rng.choice([0.05, 0.2])) * prefills
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("routing", "most"), [("locked", 0.2), ("wormhole", 0.15)])
 def test_caches_take_what_links_of_all_pipelines_say_in_the_median(routing: str, most: float) -> None:
     fabric, rng, gaps = Pipelines(routing, "pp_first", 1, 4).fabric, np.random.default_rng(5), list[float]()

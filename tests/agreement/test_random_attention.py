@@ -40,6 +40,7 @@ def test_random_attention_takes_what_is_played() -> None:
     assert np.percentile(ratios, [5, 95]) == pytest.approx([1, 1], abs=0.25)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("bandwidth", [10, 40])
 @pytest.mark.parametrize("name", ["flat_hw", "flash2"])
 def test_events_have_no_idle_channels_while_groups_ask(name: str, bandwidth: int) -> None:

@@ -22,6 +22,7 @@ def chip(name: str = "tile32") -> Chip:
     return chip
 
 
+@pytest.mark.sampled
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_closed_and_played_updates_agree_on_random_sizes(data: Any) -> None:
@@ -71,6 +72,7 @@ def test_a_part_of_the_mesh_stands_for_all_of_it() -> None:
     assert times * jobs.job_cost("events", part).seconds == pytest.approx(whole, rel=0.1)
 
 
+@pytest.mark.sampled
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_closed_and_played_prompts_agree_on_random_sizes(data: Any) -> None:

@@ -10,6 +10,7 @@ from dse.evaluators.kernels.gemm import GEMM
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from tests.marks import slow_if
 from tests.samples import asked
 
 TILES = ("chip=tile32", "workload=gemm", "mapping=product")
@@ -31,6 +32,7 @@ def drawn(seed: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TILE_ALGORITHMS)
 def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
     latencies = [
@@ -42,6 +44,7 @@ def test_closed_forms_of_wafers_hold_on_tiles(name: str) -> None:
     assert abs(np.median(gaps)) < 0.06
 
 
+@slow_if(lambda name: name == "summa")
 @pytest.mark.parametrize("name", LOCKED_ALGORITHMS)
 def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> None:
     words = [("chip=npu64", *TILES[1:], *drawn(seed)[:1], "mapping.rows=5", f"mapping.gemm={name}") for seed in range(6)]
@@ -51,6 +54,7 @@ def test_messages_that_do_not_meet_are_priced_on_locked_routes(name: str) -> Non
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(set(GEMM)))
 @pytest.mark.parametrize("chip", ["tile32", "npu64"])
 def test_a_closed_form_that_does_not_hold_is_refused_and_events_play(chip: str, name: str) -> None:

@@ -13,6 +13,7 @@ from dse.space.chip import D2D_TOPOLOGIES
 from dse.space.errors import DesignError
 
 
+@pytest.mark.sampled
 @given(st.integers(1, 6), st.integers(1, 6), st.sampled_from(D2D_TOPOLOGIES), st.floats(0.3, 3.0), st.booleans(), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_packets_never_wait_in_a_circle(rows: int, cols: int, topology: str, trips: float, deep: bool, held: bool) -> None:

@@ -77,6 +77,7 @@ def test_parts_add_up(name: str, fidelity: str) -> None:
     assert set(parts) <= {"synchronisation", "reduction", "multicast", "hbm", "vector", "matrix"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", JOBS)
 def test_routers_play_what_events_do(name: str) -> None:
     small = replace_leaves(chip(), {"mesh.rows": 4, "mesh.cols": 4, "hbm.channels": 4})

@@ -163,6 +163,7 @@ def test_devices_compute_the_layer_of_a_state(sizes: dict[str, Any], tp: int) ->
     assert right(on_devices(given_states, tp), given_states)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", RULE_OPERATIONS)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_whatever_of_a_state_is_left_out_is_noticed(phase: str, rule: str) -> None:
@@ -179,6 +180,7 @@ ONE_STATE: dict[str, Any] = {
 """Of a single state, whose five values tiles share unevenly."""
 
 
+@pytest.mark.sampled
 @given(st.fixed_dictionaries(SIZES), st.integers(1, 2), st.integers(1, 3), st.sampled_from([0.0, 0.4, 1.0]))
 @example(ONE_STATE, 2, 2, 0.0)
 @example(ONE_STATE | {"rule": "linear"}, 2, 3, 1.0)
@@ -206,6 +208,7 @@ def test_other_products_than_a_state_takes_are_refused(changed: dict[str, float]
         right(walk._replace(steps=(*walk.steps[:number], block._replace(calls=calls), *walk.steps[number + 1 :])), given_states)
 
 
+@pytest.mark.sampled
 @given(st.fixed_dictionaries(SIZES), st.sampled_from([2, 4, 8]))
 @settings(max_examples=10, deadline=None)
 def test_devices_beyond_heads_of_keys_share_these(sizes: dict[str, Any], times: int) -> None:

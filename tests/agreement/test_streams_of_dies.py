@@ -49,6 +49,7 @@ def seconds(machine: HardwareModel, call: KernelCall, word: str) -> float:
     return float(call_cost(call, machine, READERS[word]).read)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_one_long_stream_that_meets_nobody_takes_what_the_closed_form_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -115,6 +116,7 @@ GAP = 0.3
 """Between tables and bursts: tiles of powers of two, and those of other sizes whose rows others leave open, differ most."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(6))
 def test_tables_are_near_bursts(seed: int) -> None:
     """Rows filled first, or neighbours in other bank groups; with all banks before a row again they may be 2.3 times off."""
@@ -155,6 +157,7 @@ def test_banks_of_a_die_are_asked_for_where_something_plays_them_and_noted_where
     assert str(noted).startswith("chip.hbm.banks has no effect here")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_stream_at_the_edge_of_a_wafer_has_what_its_banks_give(order: str) -> None:
     """By the formula, a share of what is said of it; by tables what long reads of a channel are played with."""

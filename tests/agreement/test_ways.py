@@ -17,6 +17,7 @@ from dse.evaluators.cost_models.fidelity_parts import DRAM_SIMULATOR, SIMULATORS
 from dse.space.compatibility import KINDS
 from dse.space.design import stack_designs
 from dse.space.software import software_of
+from tests.marks import slow_if
 
 LINES = {
     "devices": "chip=h100 +memory@chip.hbm.banks=hbm3 chip.hbm.banks.stacks=5 stack=ideal model=qwen3_1b7 "
@@ -68,6 +69,13 @@ OF_BANKS = {
 }
 """Who asks banks: by tables that are played once a memory, or burst by burst, what was played being remembered."""
 
+PLAYED = ("events", "cycles")
+LONG_RUNS = {
+    "summa": ("cycles",), "collective": ("cycles",), "many dies": ("events",), "served many dies": ("events",),
+    "served pooled dies": ("events",),
+} | dict.fromkeys(("regions", "pipelines", "served pipelines", "whole chip", "attention"), PLAYED)  # fmt: skip
+"""Fidelities that take long, by software."""
+
 EACH = [(software, word) for software, ways in WAYS.items() for word in FIDELITIES if ways[0].source_at(word)]
 
 
@@ -113,6 +121,8 @@ def test_every_software_that_two_readers_answer_for_is_in_the_table() -> None:
     assert several == set(WAYS)
 
 
+@slow_if(lambda software, word: word in LONG_RUNS.get(software, ()))
+@pytest.mark.sampled
 @pytest.mark.parametrize(("software", "word"), EACH)
 def test_a_reader_answers_with_what_is_said_and_plays_nothing_else(software: str, word: str) -> None:
     wanted_question = compose_question(question(software, Random(f"{software} {word}"))).question

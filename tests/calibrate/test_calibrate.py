@@ -35,6 +35,7 @@ def test_known_constants_come_back_within_their_intervals(sample: Calibration) -
     assert np.median(np.abs(sample.held_out)) < 0.06
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same(sample: Calibration) -> None:
     assert calibration_record(calibrate(SAMPLE, [*CHIP, FIT])) == calibration_record(sample)
 

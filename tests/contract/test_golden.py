@@ -13,7 +13,8 @@ from dse.space.fields import leaf_at, replace_leaves
 from dse.space.software import software_of
 from tests.contract.draws import words
 from tests.contract.golden import answers, differences, read
-from tests.contract.golden.questions import QUESTIONS, cell, cells, fidelity, judge, overrides
+from tests.contract.golden.questions import QUESTIONS, Slow, cell, cells, fidelity, judge, overrides
+from tests.marks import slow_if
 from tests.samples import asked
 
 CLOSED = [
@@ -40,6 +41,7 @@ def check(name: str, question: str) -> None:
     assert not lines, "\n".join([question, *lines])
 
 
+@slow_if(lambda question: isinstance(question, Slow))
 @pytest.mark.parametrize(("name", "question"), CLOSED, ids=[question.replace(" ", "-") for _, question in CLOSED])
 def test_closed_forms_are_those_of_this_physics_version(name: str, question: str) -> None:
     """If this fails because the physics got better, raise PHYSICS and write the golden set again."""

@@ -13,6 +13,7 @@ from dse.space.knobs import Space
 from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.parameter_counts import active_parameter_count
 from dse.space.workload import Workload
+from tests.marks import slow_if
 from tests.samples import asked, wide
 
 SPACES = sorted(
@@ -45,6 +46,8 @@ def drawn(name: str, count: int) -> tuple[Designs, Workload]:
     return space.stack(columns), question.workload
 
 
+@slow_if(lambda name: name in ("npu_memory", "npu_prefetch", "tile_model", "wafer_autotune", "wafer_sides", "wide"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*SPACES, "wide"])
 def test_random_designs_are_answered(name: str) -> None:
     designs, workload = drawn(name, 10_000)
@@ -67,6 +70,8 @@ def test_random_designs_are_answered(name: str) -> None:
     assert (outcomes.columns["system_mm2"] >= outcomes.columns["die_mm2"]).all()
 
 
+@slow_if(lambda name: name in ("tile_model", "wafer_autotune", "wafer_sides", "wide"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*(name for name in SPACES if not name.startswith("product")), "wide"])
 def test_no_engine_and_no_memory_is_used_above_its_peak(name: str) -> None:
     """What the layers' weights alone ask of engines and HBM, counted from the model's dimensions; of designs that fit."""
@@ -99,6 +104,8 @@ def peaks(design: Design, phase: str, weights: float, tokens: float) -> list[tup
     return [(2 * weights * tokens, plan.tp * chip.cores * chip.core.matrix), (nbytes, plan.tp * chip.hbm.bandwidth)]
 
 
+@slow_if(lambda name: "prefetch" in name or "l2" in name or name in ("devices", "npu_cluster", "wafer_autotune"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*SPACES, "wide"])
 def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
     designs, workload = drawn(name, 60)
@@ -115,6 +122,7 @@ def test_the_operators_of_a_design_add_up_to_its_time(name: str) -> None:
                 assert sum(found_row.parts.values()) == pytest.approx(found_row.seconds, rel=1e-6, abs=1e-12)
 
 
+@slow_if(lambda chip: chip == "npu64")
 @pytest.mark.parametrize(("chip", "model"), [("npu64", "qwen3_4b"), ("npu256", "qwen3_30b_a3b")])
 def test_random_designs_that_serve_are_answered(chip: str, model: str) -> None:
     question = asked(

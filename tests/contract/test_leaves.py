@@ -29,6 +29,7 @@ QUESTIONS = (
 """One for each record of a mapping that has such leaves."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
 @given(st.data(), st.integers(0, 2**32 - 1))
 @settings(max_examples=2, deadline=None)
@@ -46,6 +47,7 @@ def test_what_is_declared_to_be_unread_changes_nothing(question: tuple[str, ...]
         )  # None: refused
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("question", QUESTIONS, ids=" ".join)
 @given(st.data())
 @settings(max_examples=2, deadline=None)

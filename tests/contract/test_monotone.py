@@ -15,6 +15,7 @@ from dse.config.question import Question
 from dse.evaluators import evaluate
 from dse.space.design import Design, stack_designs
 from dse.space.fields import leaf_at, replace_leaves
+from tests.marks import slow_if
 from tests.samples import asked
 
 CHIPS = int(os.environ.get("CHIPS", "4"))
@@ -201,6 +202,7 @@ def least(kind: Kind, question: Question, base: Design, *, finer: bool) -> dict[
     return {name: float(evaluation.columns[name][fits].min()) if fits.any() else np.inf for name in ("ttft", "tpot", "latency")}
 
 
+@slow_if(lambda name: name not in ("dies", "wafers in a chain"))
 @pytest.mark.parametrize("name", KINDS)
 def test_more_of_anything_never_makes_the_best_mapping_slower(name: str) -> None:
     kind, answered = KINDS[name], 0

@@ -27,6 +27,7 @@ from dse.space.model import Model
 from dse.space.parameter_counts import mtp_parameter_count, parameter_count, value_head_dim
 from dse.space.workload import BatchCase
 from tests.evaluators.test_transformer import BF16
+from tests.marks import slow_if
 from tests.presets import MODELS
 from tests.samples import asked
 
@@ -113,11 +114,27 @@ EVERY = (*MODELS, *HYBRIDS)
 ON_TILES = tuple(name for name in EVERY if not name.startswith("gemma2"))
 """But scores that go through a tanh, which kernels of tiles have not."""
 
+BOTH = ("prefill", "decode")
+LONGEST: dict[tuple[Any, str], tuple[str, ...]] = {
+    (on_devices, "gemma2_27b"): ("prefill",),
+    (on_devices, "phi_4"): ("prefill",),
+    (on_the_whole_chip, "codellama_34b"): ("prefill",),
+    (on_the_whole_chip, "command_a"): BOTH,
+    (on_the_whole_chip, "gemma3_12b"): BOTH,
+    (on_the_whole_chip, "gemma4_31b"): ("prefill",),
+    (on_the_whole_chip, "gpt_oss_120b"): BOTH,
+    (on_the_whole_chip, "llama4_maverick"): BOTH,
+    (on_the_whole_chip, "mimo_v2_flash"): BOTH,
+    (on_the_whole_chip, "mistral_7b"): ("decode",),
+    (on_the_whole_chip, "nemotron3_nano"): ("decode",),
+}
+"""Phases that take long, by layout and model."""
+
 CELLS = [
     (layout, name, phase)
     for layout in LAYOUTS
     for name in (ON_TILES if layout is on_the_whole_chip else EVERY)
-    for phase in ("prefill", "decode")
+    for phase in BOTH
 ]
 
 
@@ -133,6 +150,8 @@ def named(layout: Any) -> str:
     return str(getattr(layout, "__name__", layout))
 
 
+@slow_if(lambda layout, name, phase: phase in LONGEST.get((layout, name), ()))
+@pytest.mark.sampled
 @pytest.mark.parametrize(("layout", "name", "phase"), CELLS, ids=named)
 def test_each_operator_is_done_once_as_often_as_its_part_runs(layout: Any, name: str, phase: str) -> None:
     parts, blocks = laid(layout, name, phase)
@@ -143,6 +162,7 @@ def test_each_operator_is_done_once_as_often_as_its_part_runs(layout: Any, name:
     assert done == {(part.name, operator.name): part.times for part in parts for operator in part.operators}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("layout", "name", "phase"), CELLS, ids=named)
 def test_useful_operations_are_those_of_the_graph(layout: Any, name: str, phase: str) -> None:
     parts, blocks = laid(layout, name, phase)
@@ -165,6 +185,7 @@ def asked_for(call: KernelCall) -> float:
     return float(2.0 * kernel.shape.m * kernel.shape.k * kernel.shape.n * kernel.times * kernel.copies)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: f"{mesh.rows}x{mesh.cols}")
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
@@ -214,6 +235,7 @@ def table(model: Model) -> float:
     return 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_cores_of_a_region_hold_the_weights_of_its_products(phase: str, name: str) -> None:
@@ -259,6 +281,7 @@ def products(part: Segment, kept: Any) -> Segment:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("partition", ["mn", "k", "input_only"])
 @pytest.mark.parametrize("name", MODELS)
 def test_cores_of_a_pipeline_hold_each_weight_once_or_all_of_them_where_only_inputs_are_divided(
@@ -281,6 +304,7 @@ def test_memories_of_the_whole_chip_hold_each_weight_once(name: str) -> None:
     assert held["weights"] == pytest.approx(2 * (weights(transformer_segments(case.model, at)) + table(case.model)), rel=5e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in MODELS if name in ON_TILES])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_engines_of_the_whole_chip_do_no_less_than_is_useful(phase: str, name: str) -> None:

@@ -36,6 +36,7 @@ def covered(part: Segment, attend: RequestsOfReach) -> CallBlock:
     return CallBlock(part.name, calls, (), (), float(part.times))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("whole", [unchanged_segment, with_router_operators])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", ASKED)

@@ -109,6 +109,7 @@ def of_graph(case: BatchCase) -> dict[str, float]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("model", "chip"), CELLS)
 def test_useful_operations_of_a_model_are_those_of_its_graph_in_every_layout(model: str, chip: str) -> None:
     """Also where requests are no multiple of the regions, stages or copies that work on them."""

@@ -19,6 +19,7 @@ from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from tests.contract.draws import shaken, words
+from tests.marks import slow_if
 from tests.samples import asked
 
 MANY = int(os.environ.get("WORDS", "0"))
@@ -63,6 +64,12 @@ ON: dict[tuple[str, ...], tuple[str, ...]] = {
     ("workload=traffic", "chip.mesh.rows=4", "chip.mesh.cols=4", "workload.period=100", "workload.packets=50"): ("mesh8",),
 }
 """What is asked, small, of which chips, one of each kind of chip first."""
+
+LONG = {
+    "mapping=npu", "mapping=npu_prefetch", "mapping=npu_flat_attention", "chip=wafer64", "mapping.both.ep=8",
+    "workload.keys=[256,1000]",
+}  # fmt: skip
+"""What takes long, and so does serving on all but wafers."""
 
 
 def bases() -> list[tuple[str, ...]]:
@@ -115,6 +122,8 @@ def cells(overrides: tuple[str, ...]) -> list[dict[str, str]]:
     return [{}, *({address: option} for address, options in words(asked(*overrides).base).items() for option in options)]
 
 
+@slow_if(lambda overrides: not LONG.isdisjoint(overrides) or (SERVED[1] in overrides and "chip=wse2" not in overrides))
+@pytest.mark.sampled
 @pytest.mark.parametrize("overrides", bases(), ids=lambda words: "-".join(word.split("=")[-1] for word in words[:3]))
 def test_designs_with_any_word_are_together_as_each_alone(overrides: tuple[str, ...]) -> None:
     served = "workload=serving" in overrides

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import dse
+from dse.analysis.evaluation import evaluate_config
 from dse.analysis.load_notes import LoadNotes, format_notes
-from dse.commands.evaluate_output import _bound_text, _model_text
+from dse.commands.evaluate_output import _bound_text, _model_text, evaluation_record
+from dse.config.compose import compose
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
@@ -132,6 +134,19 @@ def test_each_case_is_answered_as_if_it_were_asked_alone(line: list[str], typed:
     _, out, _ = typed("evaluate", *line)
     assert all(re.search(f"^│ {re.escape(case.label)} +│", out, re.MULTILINE) for case in evaluation.cases)
     assert list(evaluation.by_case()["case"]) == [case.label for case in evaluation.cases]
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_parts_of_a_chip_add_up_to_the_metrics_beside_them(tp: int) -> None:
+    record = evaluation_record(evaluate_config(compose(["chip=npu_dse", "model=qwen3_1b7", f"mapping.both.tp={tp}"])))
+    metrics = {name: metric["value"] for name, metric in record["metrics"].items()}
+    totals = {name: sum(record[name].values()) for name in ("area_mm2", "power_w", "price_usd")}
+    assert totals["area_mm2"] == pytest.approx(metrics["die_mm2"])
+    assert totals["power_w"] == pytest.approx(metrics["tdp"])
+    assert totals["price_usd"] * tp == pytest.approx(metrics["system_price"])
+    assert {name: record["metrics"][name]["unit"] for name in ("die_mm2", "tdp", "system_price")} == {
+        "die_mm2": "mm2", "tdp": "W", "system_price": "USD"
+    }  # fmt: skip
 
 
 def test_a_notebook_shows_a_table() -> None:

@@ -35,6 +35,7 @@ def seconds(design: Design, workload: Workload) -> float:
     return explain(design, workload.cases[0], decode_context=workload.decode_context).seconds
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("overrides", "tried"),
     [
@@ -100,6 +101,7 @@ def test_there_is_nothing_to_certify_where_nothing_is_left_open_or_can_be(overri
     assert compute_optimality_gap(question.base, question.workload, 1.0) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
 @pytest.mark.parametrize("batch", [1, 16])
 def test_partitions_that_a_group_has_are_above_the_bound(placement: str, batch: int) -> None:

@@ -34,6 +34,7 @@ from dse.space.array_math import Array
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
+from tests.marks import slow_if
 
 CERTIFY = ("search=certify", "model=llama3_70b")
 GRID = (
@@ -133,6 +134,7 @@ def count_violations(study: Study, count: int, seed: int, draws: int = 4) -> tup
     return better, lost, float(np.median(lead))
 
 
+@slow_if(lambda count: count == 10_000)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("count", [400, 10_000])
 def test_no_design_of_a_random_box_beats_its_bound(question: str, count: int, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from dse.execution.study import Study, build_study
 from dse.search.pareto import front_mask
 from dse.space.errors import DesignError
 from tests.dse.test_certify import count_violations
+from tests.marks import slow_if
 from tests.tile_boxes import draws
 
 TILES = (
@@ -79,6 +80,7 @@ QUESTIONS = {
 }
 
 
+@slow_if(lambda count: count == 10_000)
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("count", [40, 10_000])
 def test_no_design_of_a_random_box_of_tiles_beats_its_bound(question: str, count: int, tmp_path: Path) -> None:
@@ -87,6 +89,7 @@ def test_no_design_of_a_random_box_of_tiles_beats_its_bound(question: str, count
     assert 0 < lead < 1
 
 
+@slow_if(lambda count: count == 10_000)
 @pytest.mark.parametrize(("count", "width"), [(32, 3.0), (10_000, 3.0)])
 def test_bounds_hold_on_random_chips_and_models(count: int, width: float) -> None:
     assert [checked.faults for _, checked in draws(count, count, width) if checked.faults] == []

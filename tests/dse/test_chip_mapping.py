@@ -18,6 +18,7 @@ from dse.space.compatibility import CASE_TYPES, KINDS, workload_name
 from dse.space.compatibility import case_type_of as workload_kind
 from dse.space.design import Design
 from dse.space.machines import guess_machine
+from tests.marks import slow_if
 
 CHIPS = sorted(path.stem for path in (SHIPPED_CONF / "chip").glob("*.yaml"))
 OTHERS = ("stream", "traffic")
@@ -26,6 +27,12 @@ OTHERS = ("stream", "traffic")
 
 EACH_ALONE = ("a100", "npu64", "tile32", "mesh8_fast")
 """Chips with mappings of each sort, which are chosen by every way by itself too."""
+
+LONGEST = {
+    *EACH_ALONE, "ascend910c", "h100_ep", "mi300x", "npu256", "npu_dse", "tile_gh200", "tpu_v5p", "wafer64", "wafer64_nvlink",
+    "wse2_hbm",
+}  # fmt: skip
+"""Chips that take long, some because they are the first of their sort that is composed."""
 
 
 def design(config: dict[str, Any]) -> Design:
@@ -37,6 +44,8 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@slow_if(lambda chip: chip in LONGEST)
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_chip_gives_the_same_design_by_every_way(chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,6 +74,7 @@ def test_an_own_file_runs_as_the_chip_that_it_is_made_of(tmp_path: Path, monkeyp
 STUDY = "defaults: [override /chip: npu64{}]\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "mapping"),
     [
@@ -167,6 +177,7 @@ BOTH = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", BOTH)
 def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -181,6 +192,7 @@ def test_both_phases_are_set_in_one_word_in_a_file(where: str, tmp_path: Path, m
     assert "both" not in mapping
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", ["h100", "npu_dse"])
 def test_a_chip_is_asked_in_the_same_formats_whatever_it_is_asked(chip: str) -> None:
     """A batch of one, the same request served and a kernel by itself are comparable: all of them read ahead, or none."""

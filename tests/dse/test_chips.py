@@ -43,6 +43,7 @@ def test_a_constant_says_whose_it_is() -> None:
     assert chips == {"a100", "wse2"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "says"),
     [

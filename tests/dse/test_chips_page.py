@@ -22,6 +22,7 @@ LEGEND = """() => [...document.querySelectorAll("#front .legend .traces")].map(e
 }))"""
 
 
+@pytest.mark.slow
 def test_each_chip_has_its_colour_in_the_legend_and_stands_with_every_design(
     opened: Callable[..., Any], tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from dse.huggingface import model_fields
 from dse.huggingface.families import ARCHITECTURES, Family
 from dse.space.errors import DesignError
+from dse.space.layers import expand_order
 from tests.dse.class_defaults import classes, stored
 
 CLASSES: dict[str, dict[str, Any]] = stored()["classes"]
@@ -67,6 +68,17 @@ def test_defaults_are_those_of_the_class(kind: str) -> None:
         own = named.get(name, name)
         if own in CLASSES[kind]:
             assert CLASSES[kind][own] == value, name
+
+
+def test_layers_of_gemma_4_without_a_list_are_those_of_its_class(tmp_path: Path) -> None:
+    """Its class gives wider heads to the layers that see everything, and names these by number."""
+    named = CLASSES["gemma4_text"]["per_layer_config"]
+    wide = {int(number) for number, own in named.items() if own["head_dim"] == 512}
+    for layers in (30, 31, 33):  # the last one sees everything, whatever its number
+        said = {"model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "num_hidden_layers": layers}
+        entry = entry_of(said, tmp_path)
+        turns = expand_order(entry["order"], tuple(entry["kinds"]), layers)
+        assert {number for number, kind in enumerate(turns) if kind == "full"} == wide | {layers - 1}
 
 
 def test_the_table_is_that_of_the_installed_package() -> None:

@@ -20,6 +20,8 @@ from dse.commands.cli_options import COMMANDS
 from dse.config.compose import compose
 from dse.main import main
 from dse.space.errors import DesignError
+from dse.space.fields import leaf_at
+from tests.samples import asked as question
 
 QUICK = ("study=quickstart", "screen.limit=256", "search.budget=48")
 
@@ -30,6 +32,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *
         main()
     out, err = capsys.readouterr()
     return int(end.value.code or 0), out, err
+
+
+@pytest.mark.parametrize(("field", "value"), [("tp", 16), ("placement", "mesh")])
+def test_what_is_said_of_both_phases_is_said_of_each(field: str, value: Any) -> None:
+    plain, both = question("chip=npu64"), question("chip=npu64", f"mapping.both.{field}={value}")
+    each = question("chip=npu64", *(f"mapping.{phase}.{field}={value}" for phase in ("prefill", "decode")))
+    assert both.base == each.base != plain.base
+    for phase in ("prefill", "decode"):
+        assert leaf_at(both.base, f"mapping.{phase}.{field}") == value != leaf_at(plain.base, f"mapping.{phase}.{field}")
 
 
 MISTAKES = [
@@ -140,6 +151,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("line", "hint"), MISTAKES, ids=[line for line, _ in MISTAKES])
 def test_a_mistake_is_one_line_and_writes_nothing(
     line: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -198,6 +210,7 @@ def test_a_study_without_results_has_an_empty_front(tmp_path: Path, monkeypatch:
     assert dse.load("quickstart").front().empty
 
 
+@pytest.mark.slow
 def test_a_study_is_searched_in_several_ways_and_shows_what_all_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -390,6 +403,7 @@ def test_the_shell_completes_studies(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert out.split() == ["study=quickstart"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stores_what_is_finished(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dse.main", "run", "study=quickstart", "screen.limit=256", "search.budget=100000"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

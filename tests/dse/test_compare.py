@@ -14,6 +14,7 @@ from dse.evaluators import METRICS
 from dse.space.errors import DesignError
 from dse.space.mapping import MultiDiePlan
 from tests.dse.test_chips import FP16, SIZES
+from tests.marks import slow_if
 
 CHIPS = "chip=[a100,npu64,wse2,tile_gh200,dojo]"
 
@@ -33,6 +34,7 @@ def test_every_chip_has_a_design_that_fits_at_the_same_formats(sides: list[ChipC
         assert (side.chips or 0) * (side.dies or 0) == round(side.found.metrics["system_mm2"] / side.found.metrics["die_mm2"])
 
 
+@slow_if(lambda objective: objective != "tpot")
 @pytest.mark.parametrize("objective", ["throughput_per_system_mm2", "tpot"])
 def test_no_mapping_that_a_seed_draws_is_better_than_the_best(objective: str) -> None:
     rng, sign = np.random.default_rng(1), -1 if METRICS[objective].better == "min" else 1
@@ -116,6 +118,7 @@ def test_dies_are_divided_as_the_model_can_be() -> None:
     assert split <= {address.split(".")[-1] for address in side.values}
 
 
+@pytest.mark.slow
 def test_no_split_of_the_dies_by_hand_is_better() -> None:
     objective, rng = "throughput", np.random.default_rng(3)
     words = (*DIES, *WAFER, "model=deepseek_v2_lite", "chip.d2d.bandwidth='20 GB/s'")

@@ -67,6 +67,7 @@ def flip_the_file(path: Path, chance: random.Random) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("flip", [flip_a_cell, flip_the_file])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_flipped_bit_is_told_or_harmless_and_gone_after_another_run(
@@ -104,6 +105,7 @@ def test_results_whose_rows_are_gone_are_evaluated_again(whole: tuple[Path, Any]
     assert searched(toy(tmp_path, BUDGET)) == results
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(6))
 def test_a_flipped_bit_in_a_block_of_a_screen_is_told_and_evaluated_again(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -30,6 +30,7 @@ def rows(seed: int, count: int = 50) -> np.ndarray:
     return PLACES.rows_at(np.random.default_rng(seed).random((count, len(SPACE.knobs))))
 
 
+@pytest.mark.sampled
 @given(SEEDS)
 def test_a_row_is_its_design_and_back(seed: int) -> None:
     for row, full in zip(PLACES.clear_inactive(rows(seed)), rows(seed), strict=True):

@@ -79,11 +79,13 @@ READERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("to", READERS)
 def test_every_value_comes_back_as_it_was(to: str, exported: Any, loaded: StoredStudy) -> None:
     same(READERS[to](exported(to)), loaded.frame())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("to", READERS)
 def test_every_column_has_its_unit(to: str, exported: Any, loaded: StoredStudy) -> None:
     path = exported(to)

@@ -60,6 +60,15 @@ def test_an_expression_is_worth_what_python_makes_of_it(text: str, seed: int) ->
     assert float(worth(f"-({text}) * 2 / power**2", {**single, "power": 3.0})) == pytest.approx(-eval(text, {}, single) * 2 / 9)
 
 
+@pytest.mark.parametrize("sign", ["+", "-"])
+def test_terms_in_other_prefixes_are_those_in_one(sign: str) -> None:
+    values = {"ttft": np.array([0.5, 2.0]), "energy": np.array([3.0, 4.0])}
+    ttft, energy = (worth(f"{name} {sign} '250 {unit}'", values) for name, unit in (("ttft", "ms"), ("energy", "uW*h")))
+    turn = 1 if sign == "+" else -1
+    assert ttft == pytest.approx(values["ttft"] + turn * 0.25)
+    assert energy == pytest.approx(values["energy"] + turn * 250e-6 * 3600)
+
+
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
@@ -163,6 +172,7 @@ PIECES = (
 )
 
 
+@pytest.mark.sampled
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=20))
 @settings(max_examples=150)
 def test_any_text_is_an_expression_or_refused_in_a_line(text: str) -> None:

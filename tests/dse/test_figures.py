@@ -83,6 +83,19 @@ def test_the_front_of_a_pareto_figure_is_the_stored_one(part: ReportedStudy) -> 
     assert np.array(trace["y"]) / 1e3 == pytest.approx(front["tpot"].to_numpy(), rel=1e-5)  # in ms
 
 
+def test_a_mark_of_the_front_says_the_values_of_its_knobs(part: ReportedStudy) -> None:
+    front = front_of(part).sort_values("throughput_per_system_mm2", kind="stable")
+    for text, row in zip(trace_named(build_figure(part, "pareto"), "front")["text"], front.to_dict("records"), strict=True):
+        shown = dict(line.rsplit(" ", 1) for line in text.split("<br>"))
+        assert shown["design"] == row["design"]
+        for knob in part.study.question.space.knobs:
+            value = row[knob.address]
+            if value is None or value != value:
+                assert knob.address not in shown
+            else:
+                assert shown[knob.address] == value if isinstance(value, str) else float(shown[knob.address]) == value
+
+
 def test_axes_of_a_pareto_figure_may_be_any_metric_or_knob(part: ReportedStudy) -> None:
     front = front_of(part).sort_values("mapping.both.tp", kind="stable")
     trace = trace_named(build_figure(part, "pareto", x="mapping.both.tp", y="energy_per_token"), "front")

@@ -129,6 +129,7 @@ def test_a_published_file_in_short_is_what_is_published_of_it(published: Publish
     assert sum(layer.times * kv_values_per_token(layer.of) for layer in layers(model).mixings) * 2 == published.kv
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("junk", ["?", -1, 1.5, [3, "x"], {"a": 1}, 1 << 40], ids=str)
 def test_no_field_that_counts_takes_junk(stem: str, junk: Any, written: Write) -> None:
@@ -270,6 +271,7 @@ def test_names_of_the_same_replace_what_a_class_means_by_none(written: Write) ->
     assert read(other) == read(written("nemotron_h", head_dim=24, n_groups=4))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stem", [stem for stem in STEMS if defaults_of(stem)])
 def test_a_field_that_is_left_out_is_what_its_class_means_by_none(stem: str, written: Write) -> None:
     defaults = defaults_of(stem) - {"hc_mult"}  # refused unless a file says 1
@@ -413,6 +415,7 @@ values = st.recursive(
 names = st.sampled_from(sorted({name for path in FILES for name in sample(path.stem)})) | st.text(max_size=8)
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(FILES), st.dictionaries(names, values, max_size=3), st.sets(names, max_size=1))
 @settings(max_examples=300, deadline=None)
 def test_any_file_is_read_or_refused_in_one_line(
@@ -428,6 +431,7 @@ def test_any_file_is_read_or_refused_in_one_line(
 small_names = st.sampled_from(sorted({name for values in SMALL.values() for name in values})) | st.text(max_size=8)
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(sorted(SMALL)), st.dictionaries(small_names, values, max_size=3), st.sets(small_names, max_size=1))
 @settings(max_examples=300, deadline=None)
 def test_any_small_file_is_read_or_refused_in_one_line(

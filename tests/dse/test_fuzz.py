@@ -101,6 +101,7 @@ def meant(design: Design, address: str, text: str) -> bool:
     return bool(np.isclose(value, wanted, rtol=1e-12, atol=0))
 
 
+@pytest.mark.sampled
 @given(ADDRESSES, TEXTS, st.sampled_from(["", "+", "++", "~"]))
 @FUZZED
 def test_an_override_is_obeyed_or_refused_in_one_line(address: str, text: str, prefix: str) -> None:
@@ -123,6 +124,7 @@ def check(line: str) -> None:
 COMPOSED = compose(["+objectives.tpot=min"])
 
 
+@pytest.mark.sampled
 @given(ADDRESSES, st.one_of(TEXTS, st.deferred(lambda: JUNK)))
 @MANY
 def test_a_value_in_a_configuration_is_obeyed_or_refused_in_one_line(address: str, value: Any) -> None:
@@ -161,6 +163,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PLACES), TEXTS)
 @FUZZED
 def test_a_number_in_a_file_is_obeyed_or_refused_in_one_line(place: tuple[str, ...], text: str) -> None:
@@ -175,6 +178,7 @@ def test_a_number_in_a_file_is_obeyed_or_refused_in_one_line(place: tuple[str, .
         assert np.isclose(value, wanted, rtol=1e-12, atol=0), (text, value)
 
 
+@pytest.mark.slow
 @given(st.one_of(JUNK, st.dictionaries(st.sampled_from(sorted(CHIP)), JUNK, max_size=3)))
 @FUZZED
 def test_a_file_of_anything_is_refused_in_one_line(content: Any) -> None:
@@ -182,6 +186,7 @@ def test_a_file_of_anything_is_refused_in_one_line(content: Any) -> None:
     written(yaml.safe_dump(body, allow_unicode=True))
 
 
+@pytest.mark.sampled
 @given(st.binary(max_size=60))
 @FUZZED
 def test_a_file_of_bytes_is_refused_in_one_line(content: bytes) -> None:

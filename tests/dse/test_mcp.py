@@ -24,6 +24,7 @@ from dse.mcp_server.tool_calls import OUTSIDE, call_tool
 from dse.mcp_server.worker_process import ProgressReports
 from dse.schemas import build_schema
 from dse.space.errors import DesignError
+from tests.marks import slow_if
 
 Typed = Callable[..., tuple[int, str, str]]
 COMMAND = [sys.executable, "-m", "dse.main", "mcp"]
@@ -146,6 +147,7 @@ DESIGNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", DESIGNS)
 def test_evaluate_answers_what_the_terminal_prints(words: list[str], reading: tuple[Path, Client], typed: Typed) -> None:
     code, out, err = typed("evaluate", "--json", *words)
@@ -219,6 +221,7 @@ def test_units_ranges_and_expressions_are_no_places(value: str) -> None:
     assert bool(OUTSIDE.search(value)) == (value == "../s")
 
 
+@slow_if(lambda name: name == "runs/quickstart")
 @pytest.mark.parametrize("name", ["..", "../other", "/tmp", "runs/quickstart", ".hidden"])
 def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Path) -> None:
     assert "is no name of a study" in running.refused("front", study=name)
@@ -282,6 +285,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("tool", "arguments", "line"), QUESTIONS)
 def test_questions_about_a_run_are_answered_as_in_the_terminal(
     tool: str, arguments: dict[str, Any], line: list[str], running: Client, ran: Any, folder: Path,
@@ -296,6 +300,7 @@ def test_questions_about_a_run_are_answered_as_in_the_terminal(
     assert running.document(tool, **arguments) == json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_run_holds_nothing_up_and_stops_where_it_is_cancelled(running: Client, folder: Path) -> None:
     under_way = running.portal.start_task_soon(running.session.call_tool, "run", {"study": "quickstart", "overrides": LONG})
 
@@ -346,6 +351,7 @@ def ended(server: subprocess.Popen[str]) -> tuple[str, str]:
     return streams
 
 
+@pytest.mark.slow
 def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     """A run prints a table, of which nothing may come out, nor of anything that its processes say."""
     with raw(tmp_path, SMALL) as server:
@@ -362,6 +368,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     assert messages[-1]["result"]["structuredContent"]["state"] == "done"
 
 
+@pytest.mark.slow
 def test_a_run_whose_client_goes_is_stopped_and_keeps_what_it_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
 ) -> None:

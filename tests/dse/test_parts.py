@@ -17,6 +17,7 @@ CHIPS = sorted(path.stem for path in Path(dse.__file__).parent.glob("conf/chip/*
 BOXES = {"node_nvlink3": "a100", "node_nvlink4": "h200", "node_nvlink5": "b200", "node_infinity": "mi300x"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
     choices = compose([f"chip={chip}"])["choices"]
@@ -24,6 +25,7 @@ def test_a_chip_as_it_ships_has_no_other_parts(chip: str) -> None:
     assert all("@chip" in group for group in find_chosen_parts(choices))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("chip", "word", "note_text"),
     [
@@ -57,6 +59,7 @@ def test_chips_side_by_side_say_what_is_not_as_it_ships(typed: Typed) -> None:
     assert "set" not in out.split()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("part", "chip"), BOXES.items())
 def test_boxes_divide_a_model_by_experts(part: str, chip: str) -> None:
     words = [f"chip={chip}", f"+part@chip={part}", "model=qwen3_30b_a3b", "workload.batch=[32]"]

@@ -49,8 +49,9 @@ def test_points_are_asked_first_and_marked(tmp_path: Path) -> None:
     wanted_study = toy(tmp_path, "search=random", "search.budget=12", *POINTS)
     run_study(wanted_study)
     loaded = StoredStudy(wanted_study)
-    (study,) = report_payload([loaded.part()])["studies"]
+    study, again = report_payload([loaded.part()] * 2)["studies"]
     frame = report_order(wanted_study, loaded.part().frame)
+    assert [row - again["start"] for _, row in again["points"]] == [row for _, row in study["points"]]
     assert [name for name, _ in study["points"]] == ["usual", "other"]
     for (name, row), number in zip(study["points"], (0, 1), strict=True):
         assert knob_values(wanted_study, frame.iloc[row]) == wanted_study.points[name]

@@ -120,6 +120,7 @@ def worst(limits: list[Limit]) -> Infeasibility | None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "nsga3", "tpe", "local"])
 def test_nine_of_ten_designs_that_a_sampler_asks_are_possible(name: str, known: tuple[Study, EarlyLimits]) -> None:
     study, limits = known
@@ -148,6 +149,7 @@ def at(study: Study, folder: Path, sampler: str) -> Study:
     return replace(study, run_dir=folder, store=str(folder / "results.sqlite"), search=search)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["random", "nsga2", "local"])
 def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     name: str, tmp_path: Path, known: tuple[Study, EarlyLimits]
@@ -163,6 +165,7 @@ def test_what_a_limit_rules_out_goes_to_no_worker_and_is_not_of_the_budget(
     assert sum(is_ruled_out(result) for result in results.values()) == len(results) - 12
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seen", [True, False])
 @pytest.mark.parametrize("name", ["random", "qmc", "nsga2", "local"])
 def test_a_resumed_search_asks_what_a_whole_one_does(

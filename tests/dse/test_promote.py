@@ -24,6 +24,7 @@ from dse.search.samplers import Feedback, Values
 from dse.space.errors import DesignError
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Space
 from dse.store.store import Store
+from tests.marks import slow_if
 from tests.samples import asked
 
 PRODUCT = (
@@ -53,6 +54,7 @@ def asks(study: Study) -> list[dict[str, object]]:
         return [ask.values for ask, _ in store.asks(name, study.context.physics)]
 
 
+@slow_if(lambda screened: screened == "screen.run=true")
 @pytest.mark.parametrize("screened", ["screen.run=true", "screen.run=false"])
 def test_a_search_that_goes_on_promotes_what_it_would_have_at_once(tmp_path: Path, screened: str) -> None:
     whole, parts = (product(tmp_path / name, screened, "search.budget=24") for name in ("whole", "parts"))

@@ -53,6 +53,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block, "MORE", 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     "words", [(), ("~objectives.energy_per_token", "~objectives.tbt_p99"), ("~constraints.slo_attainment",)]

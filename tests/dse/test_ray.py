@@ -23,6 +23,7 @@ from dse.space.errors import DesignError
 from dse.store.store import DesignResult, Store
 from tests.dse.faulty import FAULTS, Faulty, Slow
 from tests.dse.toy import searched, toy
+from tests.marks import slow_if
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,7 @@ def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: s
     assert "AttributeError: type object 'int' has no attribute 'field_of_a_newer_version'" in result.error
 
 
+@slow_if(lambda count: count > 1)
 @pytest.mark.parametrize(("name", "count"), [("nsga2", 2), ("tpe", 1)])
 def test_workers_in_other_processes_find_what_serial_ones_find(cluster: str, tmp_path: Path, count: int, name: str) -> None:
     options = (f"search={name}", "search.budget=96")
@@ -106,6 +108,7 @@ LIMITS = {"hang": 5.0}
 """Only what hangs is waited for so shortly: on a busy machine a sound design or Ray's word of a death takes seconds too. [s]"""
 
 
+@slow_if(lambda fault: fault in ("hang", "die"))
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_costs_only_its_own_design_and_nothing_where_it_does_not_come_again(
     cluster: str, tmp_path: Path, fault: str
@@ -245,6 +248,7 @@ class Leaving:
 HELD: list[bytes] = []
 
 
+@slow_if(lambda hangs: hangs)
 @pytest.mark.parametrize("hangs", [False, True])
 def test_processes_and_memory_that_a_failed_design_left_are_given_back(cluster: str, tmp_path: Path, hangs: bool) -> None:
     plain = searched(toy(tmp_path / "plain", "search.budget=24"))
@@ -290,6 +294,7 @@ def reachable(processes: Iterable[int]) -> list[str]:
     return workers
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_store_to_go_on_from_and_no_process(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "dse.main", "run", "study=quickstart", "screen.run=false", "workers=ray", "workers.count=2"]
     process = subprocess.Popen(
@@ -378,6 +383,7 @@ def alive(processes: dict[int, str]) -> list[int]:
     return process_ids
 
 
+@pytest.mark.slow
 def test_what_a_part_raises_is_raised_here(cluster: str) -> None:
     def work(item: int) -> int:
         raise DesignError(f"part {item}: no")

@@ -74,6 +74,7 @@ def addresses(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from addresses(entry, f"{prefix}.{name}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 @given(st.data())
 @settings(max_examples=4, deadline=None)
@@ -182,6 +183,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
     assert asked(*words, both).base.mapping.decode.allreduce.ktree_k == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -226,6 +228,7 @@ def test_a_sequence_beside_prompts_is_refused_where_it_is_typed() -> None:
         build_question(config, Path())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("block", "words", "message"),
     [

@@ -22,6 +22,7 @@ from dse.space.aliases import CHOICES, EVERY, Alias, current_address, new_addres
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.fields import field_at, iterate_leaves, leaf_at, match_addresses_or_none
+from dse.space.machines import MACHINES
 from dse.store.store import ResultContext, Store
 
 HERE = Path(__file__).parent
@@ -88,6 +89,15 @@ def test_no_old_address_is_a_present_one_and_none_has_two_new_ones() -> None:
     pairs = {(alias.old, alias.new) for alias in renamed_fields()}
     assert len({old for old, _ in pairs}) == len(pairs)
     assert not [new for new in every.values() if current_address(new, EVERY) != new]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_setting_has_two_old_addresses_at_once(machine: str) -> None:
+    """A setting may have moved from a chip to a mapping; in each of them it had one name before."""
+    former: dict[tuple[str, str], list[str]] = {}
+    for old, new in new_address_by_old(machine).items():
+        former.setdefault((new, old.partition(".")[0]), []).append(old)
+    assert not [several for several in former.values() if len(several) > 1]
 
 
 @pytest.mark.parametrize("alias", LEAVES, ids=lambda alias: alias.old)

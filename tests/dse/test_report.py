@@ -157,10 +157,30 @@ def test_operators_add_up_to_what_binds(part: ReportedStudy) -> None:
 def test_what_a_search_found_only_grows_and_ends_whole(tmp_path: Path) -> None:
     wanted_study = toy(tmp_path, "search.budget=80")
     run_study(wanted_study)
-    (study,) = report_payload([StoredStudy(wanted_study).part()])["studies"]
-    shares = [value or 0.0 for value in study["history"]["values"]]
+    loaded = StoredStudy(wanted_study).part()
+    (study,) = report_payload([loaded])["studies"]
+    history, frame = study["history"], loaded.frame
+    shares = [value or 0.0 for value in history["values"]]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
+    assert history["asks"][0] == 1
+    assert history["asks"][-1] == frame["search_order"].max() + 1
+
+    def volume(rows: pd.DataFrame) -> float:
+        """Of more throughput and less time up to a tenth beyond the worst of the front, one strip after the other."""
+        best = frame.loc[frame["front"], ["throughput_per_system_mm2", "tpot"]]
+        worst, span = best.agg({"throughput_per_system_mm2": "min", "tpot": "max"}), best.max() - best.min()
+        least, most = worst.iloc[0] - 0.1 * span.iloc[0], worst.iloc[1] + 0.1 * span.iloc[1]
+        total = 0.0
+        for speed, tpot in sorted(rows[["throughput_per_system_mm2", "tpot"]].to_numpy(dtype=float).tolist(), reverse=True):
+            if speed > least and tpot < most:
+                total, most = total + (speed - least) * (most - tpot), tpot
+        return total
+
+    whole = volume(frame[frame["front"]])
+    for ask, share in zip(history["asks"], shares, strict=True):
+        found = frame[frame["feasible"] & (frame["search_order"] < ask)]
+        assert share == pytest.approx(volume(found) / whole)
 
 
 def test_studies_with_the_same_objectives_share_one_measure(part: ReportedStudy, tmp_path: Path) -> None:
@@ -232,6 +252,7 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", ["here", "elsewhere"])
 def test_following_a_run_that_was_killed_ends(part: ReportedStudy, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     store = Store(part.study.store)

@@ -106,6 +106,7 @@ def test_the_palette_keeps_contrast(theme: int) -> None:
     assert {pair: ratio for pair, ratio in marks.items() if ratio < GRAPHICS} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_and_mark_stands_out_as_it_is_drawn(opened: Callable[..., Any], part: ReportedStudy, scheme: str) -> None:
     page = opened(part, color_scheme=scheme)

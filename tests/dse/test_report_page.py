@@ -31,6 +31,7 @@ from dse.report.time_breakdown import MAX_STACKS
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
+from tests.marks import slow_if
 
 DRAWN = "window.Plotly && document.querySelector('#front .plot')?.rowsOf && document.querySelector('#cards .card')"
 PAINTED = "document.querySelector('#parallel canvas').dataset.painted"
@@ -209,6 +210,7 @@ def test_the_front_has_its_room_before_it_is_drawn(browser: Any, part: ReportedS
     page.context.close()
 
 
+@pytest.mark.slow
 def test_thousands_of_designs_are_drawn_by_webgl(opened: Callable[..., Any], tmp_path: Path) -> None:
     study = toy(tmp_path, "screen.run=true", "screen.limit=8192", "search.sampler=none")
     run_study(study)
@@ -255,6 +257,7 @@ def different_pixels(page: Any, first: bytes, second: bytes) -> int:
     )
 
 
+@pytest.mark.slow
 def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part, height=1500)
     axis = page.locator('.axis[data-axis="mapping.both.tp"] .axis-line').bounding_box()
@@ -276,6 +279,7 @@ def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., 
     assert frame_rows(page) == frame["feasible"].sum()
 
 
+@slow_if(lambda axes: axes == "linear")
 @pytest.mark.parametrize("axes", ["linear", "log"])
 def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: ReportedStudy, axes: str) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
@@ -305,6 +309,7 @@ def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[...
     assert page.locator("#table tbody tr.best").count() == min(len(selected_points), 40)
 
 
+@pytest.mark.slow
 def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any], tmp_path: Path) -> None:
     study = products(tmp_path)
     run_study(study)
@@ -330,6 +335,7 @@ def test_designs_at_two_fidelities_are_marks_that_open(opened: Callable[..., Any
     assert "stays on the front" in text
 
 
+@pytest.mark.slow
 def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any], tmp_path: Path) -> None:
     line = ["name=npus", "chip=npu64", "model=qwen3_1b7", "workload.batch=[16]", "workload.sequence=[1024]", "screen.run=true"]
     line += ["search.sampler=none", "+objectives.tpot=min", "+space.mapping.both.tp=choice(4,8)", f"run_dir={tmp_path}"]
@@ -345,6 +351,7 @@ def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any
     assert "of work, partly in parallel" in page.inner_text("#design")
 
 
+@pytest.mark.slow
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page, frame = opened(part, height=1500), rows_of(part)
     page.click('#table thead button:has([title^="tpot:"])')
@@ -362,6 +369,7 @@ def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: R
     assert frame_rows(page) == 2
 
 
+@pytest.mark.slow
 def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part, height=1500)
     x, y = page.evaluate("""() => {
@@ -375,6 +383,7 @@ def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: 
     wait_open(page, rows_of(part)["design"].iloc[near])
 
 
+@pytest.mark.slow
 def test_the_line_to_copy_evaluates_to_the_same_metrics(
     opened: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,6 +413,7 @@ def leaves_of(text: str) -> dict[str, str]:
     return dict(walk(yaml.safe_load(text), ""))
 
 
+@pytest.mark.slow
 def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[..., Any], three: ReportedStudy) -> None:
     page = opened(three, height=1000)
     page.click('#front button:has-text("3-D")')
@@ -431,6 +441,7 @@ def test_three_objectives_are_drawn_in_space_and_clicked_there(opened: Callable[
     pytest.fail(f"no click opened a design; {pointed} marks were pointed at")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_follows_the_scheme_and_the_toggle_overrides_it(
     opened: Callable[..., Any], part: ReportedStudy, scheme: str
@@ -463,6 +474,7 @@ def with_rows(part: ReportedStudy, keep: Any) -> ReportedStudy:
     return replace(part, frame=frame, screened=None)
 
 
+@pytest.mark.slow
 def test_a_page_without_a_feasible_design_says_why(opened: Callable[..., Any], tmp_path: Path) -> None:
     study = toy(tmp_path, "constraints.ttft='<= 1 ns'", "search.budget=30")
     run_study(study)
@@ -491,6 +503,7 @@ def test_the_address_of_a_page_opens_its_design(opened: Callable[..., Any], part
     wait_open(page, ids.iloc[2])
 
 
+@pytest.mark.slow
 def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: ReportedStudy) -> None:
     alone = with_rows(part, part.frame.index == part.frame.index[part.frame["front"]][0])
     page = opened(alone)
@@ -498,6 +511,7 @@ def test_a_page_of_a_single_design_opens_it(opened: Callable[..., Any], part: Re
     assert len(marks(page)) == 1
 
 
+@pytest.mark.slow
 def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Callable[..., Any], tmp_path: Path) -> None:
     study = toy(tmp_path, "~objectives.throughput_per_system_mm2", "search.budget=60")
     run_study(study)
@@ -509,6 +523,7 @@ def test_a_single_objective_stands_over_the_knob_that_matters_most(opened: Calla
     assert len(marks(page)) == 1
 
 
+@pytest.mark.slow
 def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: ReportedStudy, three: ReportedStudy) -> None:
     other = replace(
         part, study=replace(part.study, name="other"), frame=part.frame[~part.frame["front"]].reset_index(drop=True)
@@ -536,6 +551,7 @@ def test_studies_are_compared_on_one_page(opened: Callable[..., Any], part: Repo
     assert 0 <= sides[0] < sides[1] <= 390
 
 
+@pytest.mark.slow
 def test_an_open_page_takes_what_arrives_and_keeps_the_view(
     opened: Callable[..., Any], part: ReportedStudy, tmp_path: Path
 ) -> None:
@@ -556,6 +572,7 @@ def test_an_open_page_takes_what_arrives_and_keeps_the_view(
     assert page.evaluate("[signature(view.open), window.same]") == [before, True]
 
 
+@slow_if(lambda width: width > 1000)
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (2560, 1440), (700, 900), (320, 640)])
 def test_nothing_is_wider_than_the_screen(opened: Callable[..., Any], part: ReportedStudy, width: int, height: int) -> None:
     page = opened(part, width=width, height=height)
@@ -579,6 +596,7 @@ def test_limits_that_designs_break_fit_a_phone(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_design(
     opened: Callable[..., Any], part: ReportedStudy
 ) -> None:
@@ -599,6 +617,7 @@ def test_time_in_stacks_is_a_bar_for_each_value_of_a_knob_and_a_click_opens_the_
     assert open_design(page) != before
 
 
+@pytest.mark.slow
 def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any], tmp_path: Path) -> None:
     wanted_study = products(tmp_path)
     assert run_study(wanted_study) == 0
@@ -616,6 +635,7 @@ def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any]
     }
 
 
+@pytest.mark.slow
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
     rows = simulate_rows(list_published_files(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
@@ -679,6 +699,7 @@ def test_metrics_have_plain_names_and_their_address_where_the_pointer_rests(
     assert len({plain_name(name) for name in METRICS}) == len(METRICS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("width", [1366, 1100, 700, 390])
 def test_names_of_axes_are_not_cut_off(opened: Callable[..., Any], part: ReportedStudy, width: int) -> None:
     page = opened(part, width=width)

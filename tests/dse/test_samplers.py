@@ -109,6 +109,7 @@ def test_exhaustive_says_what_budget_it_needs(tmp_path: Path, monkeypatch: pytes
         run_study(toy(tmp_path, "search=exhaustive", "space=l2_prefetch", "search.budget=63"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["local", "nsga2", "nsga3", "tpe"])
 def test_a_constraint_moves_the_search_to_where_it_holds(name: str) -> None:
     """Left to its one objective it goes to one end of the interval; the constraint forbids three quarters from there."""

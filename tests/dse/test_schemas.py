@@ -15,6 +15,7 @@ from dse.schemas import DOCUMENTS, build_schema, document_stamp
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 from tests.dse.toy import design_ids
+from tests.marks import slow_if
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -57,6 +58,7 @@ QUESTIONS = [
 INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 workload.batch=[1]")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", QUESTIONS)
 def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     code, out, err = typed("evaluate", "--json", *line.split())
@@ -172,6 +174,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@slow_if(lambda study: study != "impossible")
 @pytest.mark.parametrize("study", RUNS)
 def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed) -> None:
     monkeypatch.chdir(ran)
@@ -184,6 +187,8 @@ def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypat
     assert checked("explain", out)["feasible"] == (study != "impossible")
 
 
+@slow_if(lambda words: "chips=[a100]" in words)
+@pytest.mark.sampled
 @pytest.mark.parametrize(("study", "words"), [(study, words) for study, all_of in ASKED.items() for words in all_of])
 def test_a_design_of_the_users_keeps_to_its_schemas(
     study: str, words: list[str], ran: Path, monkeypatch: pytest.MonkeyPatch, typed: Typed
@@ -235,6 +240,7 @@ def test_an_error_prints_no_document(typed: Typed) -> None:
     assert "did you mean 'size'" in err
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_is_one_and_says_what_its_document_is(name: str, typed: Typed) -> None:
     code, out, _ = typed("schema", name)

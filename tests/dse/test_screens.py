@@ -65,6 +65,7 @@ def test_a_front_without_designs_has_its_objectives(tmp_path: Path) -> None:
     assert report_payload([ReportedStudy(study, combine_with_front(study, pd.DataFrame(), screen), screen, [])])
 
 
+@pytest.mark.slow
 def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = toy(tmp_path, "screen.run=true", "workers=serial")
     screen = run_screen(study, lambda done, total, size: None)
@@ -83,6 +84,7 @@ def test_what_files_leave_out_the_front_and_the_report_have(tmp_path: Path, monk
     assert "energy" in combine_with_front(whole, pd.DataFrame(), everything)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stage", ["fidelity", "screen.fidelity"])
 def test_a_study_is_screened_by_the_steady_state(tmp_path: Path, stage: str) -> None:
     """Each row is what an evaluation in the steady state says, and not what the loop does."""
@@ -144,6 +146,7 @@ def test_designs_that_a_sample_has_twice_are_evaluated_once(tmp_path: Path, monk
     assert counts[0] < 64
 
 
+@pytest.mark.slow
 def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     """Row by row the same, whoever is done first; and what is on disk is not evaluated again."""
     words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady_state", "workload.requests=40")
@@ -321,6 +324,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_word_for_another(
     assert "screen.folder=FOLDER" in err.splitlines()[-1]
 
 
+@pytest.mark.sampled
 @settings(max_examples=8, deadline=None)
 @given(stops=st.lists(st.integers(0, 2000), min_size=1, max_size=3), lost=st.lists(st.integers(0, 5), max_size=3))
 def test_a_screen_that_is_stopped_midway_goes_on_from_what_is_done(

@@ -16,6 +16,7 @@ from dse.search.optuna_samplers import SAMPLERS, make_sampler
 from dse.store.store import Store
 from tests.dse.faulty import Faulty
 from tests.dse.toy import by, searched, toy
+from tests.marks import slow_if
 
 
 @cache
@@ -25,6 +26,8 @@ def whole(name: str) -> tuple[Any, ...]:
         return searched(toy(Path(folder), *by(name)))
 
 
+@slow_if(lambda name: name in ("local", "nsga2", "nsga3", "qmc"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_same_seed_gives_the_same_search(tmp_path: Path, name: str) -> None:
     assert searched(toy(tmp_path, *by(name))) == whole(name)
@@ -34,6 +37,8 @@ def test_another_seed_gives_another_search(tmp_path: Path) -> None:
     assert searched(toy(tmp_path / "a")) != searched(toy(tmp_path / "b", "seed=1"))
 
 
+@slow_if(lambda name: name in ("local", "nsga3", "random", "tpe"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_resumed_search_goes_on_as_an_uninterrupted_one(tmp_path: Path, name: str) -> None:
     for stop in (1, 17, 100):  # after the first ask, a window, and several generations
@@ -76,6 +81,7 @@ def test_results_of_other_physics_are_kept_and_not_used(tmp_path: Path, monkeypa
 POINTS = ("ask", "map", "append", "appended", "tell")
 
 
+@pytest.mark.slow
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     """Twenty-five kills between ask, evaluate, commit and tell; then the search ends as one that was never interrupted."""
     whole = searched(toy(tmp_path / "a", "search.budget=480"))

@@ -12,6 +12,7 @@ from dse.studies.search_quality.replay import SPACES, Table, closed_front, grid,
 PART = ("space.chip.cores='range(100,601,100)'", "space.chip.l2.size='tag(MB, range(8,257,32))'")
 
 
+@pytest.mark.slow
 def test_local_finds_the_front_of_a_part_of_preserves_grid(tmp_path: Path) -> None:
     """The share that it must not fall below is below what these seeds give, far above NSGA-II's and chance."""
     whole = grid("PRESERVE", tmp_path, *PART)

@@ -73,6 +73,7 @@ def blank(browser: Any, tmp_path_factory: pytest.TempPathFactory, part: Reported
     page.close()
 
 
+@pytest.mark.slow
 def test_any_text_is_quoted_as_yaml_reads_it(blank: Any) -> None:
     letters = st.characters(exclude_categories=("Cs",))
 
@@ -83,6 +84,7 @@ def test_any_text_is_quoted_as_yaml_reads_it(blank: Any) -> None:
     quoted()
 
 
+@pytest.mark.slow
 def test_hostile_words_are_texts_of_the_shortlist(opened: Callable[..., Any], part: ReportedStudy) -> None:
     bad = hostile(part)
     bad = replace(bad, study=replace(bad.study, overrides=("study=toy", "x=a\n  evil: [1] # ", "-cd /tmp")))
@@ -91,6 +93,7 @@ def test_hostile_words_are_texts_of_the_shortlist(opened: Callable[..., Any], pa
     assert yaml.safe_load(page.evaluate("shortlistYaml([0])")) == {"designs": {rows_of(bad)["design"].iloc[0]: words}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -124,6 +127,7 @@ def test_a_timeline_is_of_one_design(typed: Callable[..., tuple[int, str, str]])
     assert "a timeline needs one design" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_plot_is_saved_as_a_picture_of_all_its_marks(opened: Callable[..., Any], part: ReportedStudy, scheme: str) -> None:
     page = opened(part, color_scheme=scheme)

@@ -168,6 +168,7 @@ def choosing(typed: list[str]) -> list[str]:
     return merged_words[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4))
 def test_what_files_make_together_is_what_hydra_makes_of_them(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

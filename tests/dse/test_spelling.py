@@ -22,6 +22,7 @@ from dse.space.knobs import Space
 from dse.space.machines import MACHINES, POOL, TILES, machine_of
 from dse.space.units import format_quantity
 from dse.store.store import DesignResult, ResultContext, Store
+from tests.marks import slow_if
 
 OF_MACHINES = tuple(alias for alias in RENAMED_ADDRESSES if alias.machine)
 """Aliases that hold on some machines alone; others are in test_renamed_options.py."""
@@ -95,6 +96,7 @@ def test_old_addresses_are_of_machines_that_have_the_new_ones(alias: Alias) -> N
         leaf_at(base, alias.old)
 
 
+@pytest.mark.sampled
 @each
 def test_an_override_by_the_old_address(alias: Alias) -> None:
     *_, last = alias.old.split(".")
@@ -104,6 +106,7 @@ def test_an_override_by_the_old_address(alias: Alias) -> None:
     assert [design(chip(alias), way) for way in ways] == [changed(alias)] * len(ways)
 
 
+@slow_if(lambda alias: alias.old != "chip.core.achieved")
 @some_of_each_sort
 def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
     preset, line = CHIPS[alias.machine], nested(alias.old, some(alias))
@@ -115,6 +118,7 @@ def test_a_study_a_chip_and_a_chip_of_ones_own(alias: Alias) -> None:
         assert [design(*way, f"{name}={some(alias, 0.25)}") for name in alias[:2]] == [other, other]
 
 
+@pytest.mark.sampled
 @some_of_each_sort
 def test_knobs_by_the_old_address(alias: Alias) -> None:
     unit = some(alias).partition(" ")[2]
@@ -141,6 +145,7 @@ def test_pictures_of_the_old_address(alias: Alias) -> None:
     assert (report["lines"], report["bars"]) == ([{"x": alias.new, "y": "tpot"}], [{"x": alias.new}])
 
 
+@pytest.mark.sampled
 @each
 def test_published_figures_of_the_old_address(alias: Alias) -> None:
     bounded = field_at(design(chip(alias)), alias.new).metadata["high"] == 1 or " " in some(alias)
@@ -154,6 +159,7 @@ def test_published_figures_of_the_old_address(alias: Alias) -> None:
     assert row.simulated == new != simulate_metric(overrides[:-1], "latency", strict=False)
 
 
+@pytest.mark.sampled
 @some_of_each_sort
 def test_two_names_of_one_address_are_refused(alias: Alias) -> None:
     both = f"{alias.old} and {alias.new}"
@@ -198,6 +204,7 @@ def test_stored_rows_have_the_new_address(alias: Alias, folder: Path) -> None:
         assert store.bases(context)[result.key] == {alias.new if name == alias.old else name: leaves[name] for name in leaves}
 
 
+@pytest.mark.sampled
 @settings(deadline=None, max_examples=12)
 @given(st.sampled_from(OF_MACHINES), st.floats(0.001, 1.0))
 def test_any_value_by_the_old_and_by_the_new_address_is_one_design(alias: Alias, value: float) -> None:

@@ -27,6 +27,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "stack"),
     [
@@ -59,6 +60,7 @@ def test_who_names_the_stack(words: list[str], stack: str | None, tmp_path: Path
     assert compose(words)["choices"].get("stack") == stack
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", CHIPS)
 def test_dies_with_a_cache_have_a_stack_and_others_have_none(chip: str) -> None:
     config = compose([f"chip={chip}"])
@@ -68,6 +70,7 @@ def test_dies_with_a_cache_have_a_stack_and_others_have_none(chip: str) -> None:
         assert machine_of(design(f"chip={chip}").chip) in (POOL, POOLED)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stack", STACKS)
 def test_every_stack_runs_on_every_die(stack: str) -> None:
     ideal = dse.evaluate("chip=a100", "stack=ideal", *FEW).metrics["latency"]

@@ -16,6 +16,7 @@ import pytest
 
 from dse.store.store import Store
 from tests.dse.test_store import asked, words
+from tests.marks import slow_if
 
 COMMAND = (sys.executable, "-m", "dse.main")
 
@@ -30,6 +31,7 @@ def states(folder: Path) -> list[str]:
         return [run["state"] for run in store.runs("toy")]
 
 
+@slow_if(lambda number: number == signal.SIGTERM)
 @pytest.mark.parametrize(
     ("number", "again"),
     [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGHUP, False)],
@@ -164,6 +166,7 @@ def test_a_timeline_that_a_full_disk_cuts_is_not_there(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_locale_of_plain_ascii_in_a_folder_that_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "zürich-東京"
     folder.mkdir()

@@ -31,6 +31,7 @@ from dse.store.store import DesignResult, ResultContext, Store
 from dse.store.tables import SCHEMA
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.toy import searched, toy
+from tests.marks import slow_if
 
 CONTEXT = ResultContext("w" * 32, "analytical", 1)
 RESULT = DesignResult("d" * 32, {"chip.cores": 3}, {"tpot": 0.1}, "chip.hbm.capacity", 2.0, 1.0, 0.5)
@@ -241,6 +242,7 @@ def test_a_study_is_read_by_its_store_where_it_never_ran(
     assert typed("show", "quickstart")[0] == 0
 
 
+@slow_if(lambda place, end: place == "postgresql" or end == signal.SIGKILL)
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_second_driver_is_told_who_runs_the_study_and_goes_on_when_that_has_ended(
     place: str, tmp_path: Path, end: signal.Signals, typed: Any
@@ -264,6 +266,7 @@ def test_a_second_driver_is_told_who_runs_the_study_and_goes_on_when_that_has_en
         assert [run["state"] for run in store.runs("toy")] == ["killed" if end == signal.SIGKILL else "interrupted", "done"]
 
 
+@slow_if(lambda place: place == "sqlite")
 def test_show_report_and_export_work_while_a_driver_runs(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:

@@ -20,6 +20,7 @@ from dse.space.errors import DesignError
 from dse.store.store import DesignResult, ResultContext, Store
 from tests.dse.conftest import PASSWORD, Server
 from tests.dse.test_store import BASE, CONTEXT, words
+from tests.marks import slow_if
 
 
 def one_line(code: int, err: str) -> str:
@@ -66,6 +67,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(small_di
     assert designs(place) == designs(str(tmp_path / "whole.sqlite"))
 
 
+@slow_if(lambda screen: screen == "true")
 @pytest.mark.parametrize("screen", ["false", "true"])
 def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path, screen: str, typed: Any) -> None:
     """The same without the right to mount: the system refuses to write beyond a size."""
@@ -187,6 +189,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_one_line_and_left_as_it_is(tmp_path: Path, damage: str, typed: Any) -> None:
     path = tmp_path / "s.sqlite"

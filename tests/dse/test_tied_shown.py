@@ -68,6 +68,7 @@ def square(ran: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return ran
 
 
+@pytest.mark.slow
 def test_the_line_of_a_page_gives_the_design_again(square: Any, opened: Callable[..., Any]) -> None:
     part = square.part()
     page = opened(part)
@@ -122,6 +123,7 @@ TYPED = {
 """What a side alone leaves to be tied, and where a leaf that is tied is typed as well."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", TYPED)
 def test_a_design_that_a_side_alone_names_is_judged_as_the_space_has_it(square: Any, more: str) -> None:
     own = ["chips=[npu64]", "chip.mesh.rows=16", *filter(None, [more])]
@@ -177,6 +179,7 @@ def test_what_is_typed_stays_and_the_rest_follows(data: st.DataObject) -> None:
     assert space.with_ties(space.base) == space.base
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("chip", "points"), [("npu64", {"mine", "usual"}), ("npu_dse", {"theirs"})])
 def test_a_study_is_narrowed_to_some_of_its_chips(square: Any, chip: str, points: set[str]) -> None:
     """What is of that chip stays as it is, and what only others have is left out."""

@@ -44,6 +44,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("question", "word"), [(question, word) for question, words in CASES.items() for word in words])
 def test_what_nothing_reads_is_refused(question: tuple[str, ...], word: str) -> None:
     asked(*question)

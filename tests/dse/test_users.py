@@ -65,6 +65,7 @@ def test_a_home_that_cannot_be_written_is_not_needed(evaluated: str) -> None:
     assert '"feasible": true' in evaluated
 
 
+@pytest.mark.slow
 def test_a_user_without_a_name_and_a_home_runs_a_study(nobody: list[str], theirs: Path) -> None:
     """With workers of each kind, in one process."""
     ran(theirs, [*nobody, sys.executable, "-c", RUNS])

@@ -95,6 +95,7 @@ def test_the_front_is_verified_before_what_is_behind_it(tmp_path: Path) -> None:
     assert set(StoredStudy(few).verification().before.index) < best  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [("workers=ray", "workers.count=1"), ("workers=ray", "workers.count=2")])
 def test_workers_in_other_processes_find_the_same(tmp_path: Path, workers: tuple[str, ...]) -> None:
     study, other_study = products(tmp_path / "serial"), products(tmp_path / "ray", *workers)
@@ -311,6 +312,7 @@ def test_what_only_scales_keeps_its_ranks(before: list[float], scale: float) -> 
     assert shift.correlation == (None if len(set(before)) == 1 else pytest.approx(1.0))
 
 
+@pytest.mark.sampled
 @given(VALUES.filter(lambda values: len(set(values)) == len(values)))
 def test_ranks_turned_round_correlate_by_less_than_nothing(before: list[float]) -> None:
     assert compared(before, [1 / value for value in before]).correlation == pytest.approx(-1.0)

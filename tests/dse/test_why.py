@@ -51,8 +51,9 @@ from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves
 from dse.space.knobs import IntervalKnob
 from dse.space.units import format_quantity
+from dse.space.workload import Workload
 from tests.dse.toy import design_ids, searched, toy
-from tests.samples import AT_ONE_RATE
+from tests.samples import AT_ONE_RATE, base
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -87,6 +88,7 @@ def test_shares_of_time_add_up_to_one_and_none_is_below_zero(line: list[str]) ->
     assert list(overrides.shares.values()) == sorted(overrides.shares.values(), reverse=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_a_step_is_what_evaluating_the_override_gives(line: list[str]) -> None:
     """A drawn step of each line, typed as anybody would."""
@@ -112,6 +114,17 @@ def test_an_elasticity_is_a_ratio_of_logarithms(why: Explanation) -> None:
             by = log(float(number.step.new) / float(number.step.old))
             assert elastic * by == pytest.approx(log(number.point.metrics[name] / why.point.metrics[name]), abs=1e-12)
     assert not any(change.elasticity for change in why.changes if change.step.is_upward is None)
+
+
+@given(st.floats(0.1, 10), st.floats(1.1, 8), st.floats(-2, 2), st.booleans())
+def test_an_elasticity_is_the_power_of_a_power_law(start: float, by: float, power: float, down: bool) -> None:
+    new = start / by if down else start * by
+    goal = StudyGoal(Workload("", ()), {"tpot": "min", "latency": "min"}, (), "analytical")
+    step = Neighbour("chip.l2.size", start, new, base())
+    here, there = (DesignOutcome({"tpot": 3 * at**power, "latency": 2.0}) for at in (start, new))
+    effect = compute_knob_effect(step, here, there, goal)
+    assert effect.elasticity == pytest.approx({"tpot": power, "latency": 0.0}, abs=1e-6)
+    assert effect.change == pytest.approx({"tpot": (new / start) ** power - 1, "latency": 0.0}, abs=1e-6)
 
 
 def test_steps_go_both_ways_to_the_next_value_of_the_space(ran: StoredStudy) -> None:

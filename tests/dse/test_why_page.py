@@ -30,6 +30,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> ReportedStudy:
     return StoredStudy(study).part()
 
 
+@pytest.mark.slow
 def test_why_is_in_the_card_of_a_front_design_and_remarks_are_below(opened: Callable[..., Any], part: ReportedStudy) -> None:
     page = opened(part)
     (study,) = report_payload([part])["studies"]

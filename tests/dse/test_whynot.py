@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,9 @@ from dse.explanations.dominance import (
     count_changes_to_domination,
     merge_equal_rivals,
 )
-from dse.explanations.neighbours import DesignOutcome
+from dse.explanations.neighbours import DesignOutcome, StudyGoal
+from dse.explanations.row_dominance import find_better_rows, find_worse_rows
+from dse.space.workload import Workload
 from tests.dse.toy import design_ids, searched, toy
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -49,6 +52,7 @@ def stands(request: pytest.FixtureRequest, ran: StoredStudy) -> tuple[DominanceR
     return ran.whynot(request.param), request.param
 
 
+@pytest.mark.sampled
 def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
     dominance, line = stands
     overrides = ["chip=npu_dse", "model=llama3_70b", "workload.sequence=[2048]"]
@@ -56,6 +60,20 @@ def test_the_design_is_what_the_same_overrides_evaluate_to(stands: tuple[Dominan
     if alone.infeasible is None:  # others withhold their metrics
         assert dominance.point.metrics == pytest.approx(dict(alone.metrics))
     assert bool(dominance.point.limit) == (alone.infeasible is not None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_beat_a_design_are_those_that_no_pair_of_objectives_speaks_against(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame(rng.integers(0, 4, (60, 2)).astype(float), columns=["throughput", "tpot"])
+    goal = StudyGoal(Workload("", ()), {"throughput": "max", "tpot": "min"}, (), "analytical")
+    for fast, slow in rng.integers(0, 4, (10, 2)).astype(float):
+        mine = DesignOutcome({"throughput": fast, "tpot": slow})
+        better, worse = find_better_rows(goal, mine, rows), find_worse_rows(goal, mine, rows)
+        for place, (throughput, tpot) in enumerate(rows.to_numpy()):
+            gains, losses = (throughput > fast) + (tpot < slow), (throughput < fast) + (tpot > slow)
+            assert better[place] == (gains > 0 and losses == 0)
+            assert worse[place] == (losses > 0 and gains == 0)
 
 
 def test_rivals_are_the_front_designs_that_dominate(stands: tuple[DominanceReport, list[str]], ran: StoredStudy) -> None:
@@ -207,6 +225,7 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
     assert record["outside_the_study"] == {"chip.clock": {"study": 1e9, "here": 9e8}}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -38,6 +38,7 @@ def test_a_memory_that_nobody_buys_has_no_energy():
 TRAFFIC = ("chip=mesh8", "workload=traffic", "workload.traffic=[uniform]")
 
 
+@pytest.mark.sampled
 @given(st.floats(0.01, 0.15), st.floats(1.0, 64.0), st.sampled_from(["n16", "n7", "n3"]))
 def test_what_packets_take_grows_with_their_rate_and_their_bytes(rate, nbytes, node):
     few, many = (asked(*TRAFFIC, f"technology@chip.technology={node}", f"workload.rates=[{rate}]") for rate in (rate, 2 * rate))

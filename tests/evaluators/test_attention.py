@@ -41,6 +41,7 @@ from dse.space.array_math import Array
 from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
+from tests.marks import slow_if
 from tests.samples import asked
 
 VARIANTS = {
@@ -132,6 +133,8 @@ def tilings(draw: Any, name: str) -> tuple[AttentionTiling, CoreMesh]:
     return AttentionTiling(rows, cols, draw(st.integers(1, 4)), draw(st.integers(1, 4)), splits), mesh
 
 
+@slow_if(lambda name, variant: (name, variant) == ("flat_async", "speculative"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
@@ -174,6 +177,7 @@ def changed(written: Program, slot: str, pick: Any) -> Program:
     return replace(written, strands=tuple(tuple(map(part_of, strand)) for strand in written.strands))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("slot", ["q", "k", "v", "top", "total", "o"])
 @pytest.mark.parametrize("name", GROUPED)
 def test_one_message_astray_is_noticed(name: str, slot: str) -> None:
@@ -205,6 +209,7 @@ def test_a_block_of_another_problem_is_noticed(name: str) -> None:
 PAIRED = [name for name, dataflow in ATTENTION.items() if dataflow.paired]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", PAIRED)
 @given(st.data())
@@ -278,6 +283,7 @@ def test_local_memory_is_enough_for_both_passes(
     assert max(need) <= room
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=15, deadline=None)
@@ -297,6 +303,7 @@ PACKED = [KvStorage(1.03125, 2.0), KvStorage(0.53125, 3.0)]
 """As MXFP8 and MXFP4."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=30, deadline=None)
@@ -317,6 +324,7 @@ def test_keys_and_values_that_are_expanded_are_what_is_multiplied(name: str, dat
     assert counted.elements > plain_.elements
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("slot", ["wk", "wv"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_keys_or_values_that_nobody_expands_are_noticed(name: str, slot: str) -> None:
@@ -342,6 +350,7 @@ def test_keys_or_values_that_nobody_expands_are_noticed(name: str, slot: str) ->
         return  # what was never made cannot be multiplied
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
@@ -377,6 +386,8 @@ def test_memory_of_a_tile_is_the_sum_of_its_slots() -> None:
     assert held["flat_tree"] == held["flat_seq"] == need + 128 * 128 * 2
 
 
+@slow_if(lambda name, variant: (name, variant) == ("flat_tree", "mqa"))
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant", ["mqa", "gqa", "mla", "gqa decode", "mla speculative"])
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
@@ -425,6 +436,7 @@ def test_rows_of_another_number_are_noticed(name: str) -> None:
     assert np.abs(gathered(name, shape, tiling, mesh, (q, k, v), chosen) - wanted).max() > 1e-2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("variant", ["mqa", "gqa", "mla", "gqa decode"])
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
@@ -440,6 +452,7 @@ def test_the_closed_form_counts_rows_that_are_selected(name: str, variant: str, 
         assert getattr(activity, count) == pytest.approx(getattr(counted, count)), count
 
 
+@pytest.mark.sampled
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_compiled_counts_are_those_of_all_turns(data: st.DataObject) -> None:

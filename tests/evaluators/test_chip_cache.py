@@ -31,6 +31,7 @@ def columns(designs: list[Design], question: Question) -> dict[str, Any]:
     return dict(evaluate(stack_designs(designs), question.workload).columns.items())
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(MODELS), st.integers(1, 24), st.integers(1, 900), st.sampled_from((4, 8, 16, 32)),
@@ -66,6 +67,7 @@ def test_a_cache_that_is_slower_than_the_memory_behind_it_changes_nothing() -> N
         assert after[name] == pytest.approx(before[name], rel=1e-9), name
 
 
+@pytest.mark.sampled
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 5), st.integers(1, 600), st.integers(1, 600), st.sampled_from(((8, 8), (6, 4), (4, 12), (1, 3))),
@@ -123,6 +125,7 @@ def test_a_batch_is_its_designs_one_by_one() -> None:
             assert together[name][place] == pytest.approx(column[0], rel=1e-9, nan_ok=True), name
 
 
+@pytest.mark.slow
 def test_tiles_that_serve_read_less_of_main_memory() -> None:
     load = ("chip=tile_gh200", "model=qwen3_1b7", "workload=serving", "workload.requests=4")
     plain, cached = metrics(*load), metrics(*load, PART, "chip.l2.size='4 GB'")

@@ -34,6 +34,7 @@ def columns(designs: list[Design], question: Question) -> dict[str, Any]:
     return dict(evaluate(stack_designs(designs), question.workload).columns.items())
 
 
+@pytest.mark.sampled
 @settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(MODELS), st.sampled_from(("whole", "partial")), st.sampled_from((4, 8, 32)), st.floats(0.2, 8),
@@ -126,6 +127,7 @@ def test_steps_of_several_lengths_are_read_ahead_alike() -> None:
     assert times[0] < times[2] < times[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [(), (L2,)])
 def test_events_play_operators_and_what_is_read_ahead_of_them(more: tuple[str, ...]) -> None:
     """Reading ahead makes times what it makes them in closed form, nearly, and rows add up to them."""

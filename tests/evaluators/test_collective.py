@@ -142,6 +142,7 @@ def test_a_slot_that_is_sent_and_received_needs_two_versions() -> None:
         run_program(shallow, {"x": np.zeros((1, 2, 8, 1), np.float32)})
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(sorted(ALLREDUCE)), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5))
 def test_every_die_of_every_node_ends_with_the_sum(name: str, rows: int, nodes: int, members: int) -> None:
     x = np.random.default_rng(rows).normal(size=(nodes, members, rows, 1)).astype(np.float32)

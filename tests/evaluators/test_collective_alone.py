@@ -132,6 +132,7 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
     assert not evaluate(stack_designs([asked_.base]), asked_.workload, fidelity="events").feasible[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -107,6 +107,7 @@ def test_loads_are_bytes_times_hops(rows: int, cols: int, topology: str, seed: i
     assert [loads.out.sum(), loads.into.sum()] == pytest.approx(2 * [weight[source != target].sum()])
 
 
+@pytest.mark.sampled
 @given(SIDES, SIDES, TOPOLOGY, st.integers(1, 4), st.integers(0, 2**31))
 @settings(max_examples=40)
 def test_an_array_over_designs_is_one_by_one_and_more_bandwidth_is_never_slower(

@@ -95,6 +95,7 @@ def test_a_breakdown_of_a_whole_stack_adds_up(words: tuple[str, ...]) -> None:
         assert sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words",
     [
@@ -215,6 +216,7 @@ def test_products_by_one_call_are_one_of_as_many_weights(stack: str) -> None:
     assert rows == pytest.approx(seconds("32768x7168x2048"), rel=0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -242,6 +244,7 @@ def test_what_has_no_price_is_refused(words: tuple[str, ...], message: str) -> N
         metrics(*words)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "leaf"),
     [

@@ -21,6 +21,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.number_formats import BYTES_BY_FORMAT
 from dse.space.parameter_counts import growing_values_per_token, sequence_memory
+from tests.marks import slow_if
 from tests.samples import asked, load_of, metrics
 
 pytestmark = pytest.mark.usefixtures("flat_stack")
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("flat_stack")
 SERVING = ("workload=serving", "workload.requests=40", "mapping.both.tp=8")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "deepseek_v2_lite"])
 @pytest.mark.parametrize("policy", ["prefill_first", "static", "orca"])
 def test_requests_far_apart_take_what_a_batch_of_one_takes(model: str, policy: str) -> None:
@@ -67,6 +69,7 @@ APART = (
 )
 
 
+@slow_if(lambda chip: len(chip) > 0)
 @pytest.mark.parametrize("chip", [(), ("chip=tile_gh200", "workload.rate=60 Hz", "model=llama3_8b")])
 def test_prefill_instances_have_a_policy_a_budget_and_a_batch_of_their_own(chip: tuple[str, ...]) -> None:
     usual = metrics(*APART, *chip)
@@ -201,6 +204,7 @@ def test_a_trace_gives_lengths_and_times(tmp_path: Path) -> None:
     assert load.requests.arrival.tolist() == [0, 0.75, 2]  # type: ignore[union-attr]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -48,6 +48,7 @@ def test_one_die_is_a_chip_by_itself(model: tuple[str, ...]) -> None:
     assert dies["system_mm2"] > chip["system_mm2"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize(
     ("model", "split_words"),
@@ -73,6 +74,7 @@ def test_operators_and_waits_add_up_to_the_time(model: tuple[str, ...], split_wo
         assert waits == 0
 
 
+@pytest.mark.sampled
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
@@ -104,6 +106,7 @@ def test_designs_of_many_dies_in_batches_are_those_one_by_one(data: st.DataObjec
             np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.sampled
 @settings(max_examples=8, deadline=None)
 @given(st.sampled_from([(1, 2, 4), (1, 1, 8), (2, 1, 8), (2, 4, 1)]), st.sampled_from(["mesh", "torus", "ring", "full"]))
 def test_faster_or_shorter_links_never_take_longer(split_sizes: tuple[int, int, int], topology: str) -> None:
@@ -168,6 +171,7 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
     assert mine.longest == case.longest
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "message"),
     [

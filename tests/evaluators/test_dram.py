@@ -68,6 +68,7 @@ def test_one_row_after_the_other_is_bound_by_four_activates_in_a_window() -> Non
     assert served.clocks / 1000 == pytest.approx(30, rel=0.01)
 
 
+@pytest.mark.sampled
 @settings(max_examples=60)
 @given(st.data())
 def test_requests_are_served_as_a_plain_channel_serves_them(data: st.DataObject) -> None:

@@ -37,6 +37,7 @@ def random_designs(seed: int, count: int) -> list[Design]:
     return [space.design_at(space.row(columns, i)) for i in range(count)]
 
 
+@pytest.mark.sampled
 @given(seeds, workloads)
 @settings(max_examples=40, deadline=None)
 def test_a_batch_is_its_singles(seed: int, workload: object) -> None:
@@ -49,6 +50,7 @@ def test_a_batch_is_its_singles(seed: int, workload: object) -> None:
         assert batch.limit[row] == evaluation.limit[0]
 
 
+@pytest.mark.sampled
 @given(seeds, workloads)
 @settings(max_examples=40, deadline=None)
 def test_the_breakdown_sums_to_the_total(seed: int, workload: object) -> None:
@@ -61,6 +63,7 @@ def test_the_breakdown_sums_to_the_total(seed: int, workload: object) -> None:
     assert all(value >= 0 for row in parts.rows for value in row.parts.values())
 
 
+@pytest.mark.sampled
 @given(seeds, workloads)
 @settings(max_examples=40, deadline=None)
 def test_no_operator_is_faster_than_its_roofline(seed: int, workload: object) -> None:
@@ -82,6 +85,7 @@ BETTER = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @given(seeds, workloads, st.sampled_from(BETTER), st.floats(1.01, 10))
 @settings(max_examples=60, deadline=None)
 def test_more_of_a_resource_never_hurts(seed: int, workload: object, address: str, factor: float) -> None:
@@ -91,6 +95,7 @@ def test_more_of_a_resource_never_hurts(seed: int, workload: object, address: st
     assert latency[1] <= latency[0] * (1 + 1e-12)
 
 
+@pytest.mark.sampled
 @given(seeds, workloads, st.floats(1.01, 10))
 @settings(max_examples=40, deadline=None)
 def test_more_l2_never_hurts_the_best_mapping(seed: int, workload: object, factor: float) -> None:

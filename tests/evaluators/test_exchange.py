@@ -48,6 +48,7 @@ def right(name: str, mesh: CoreMesh, elements: int, pattern: str, topology: str,
     return bool((got[cores, cores] == sums).all() if pattern == "reduce_scatter" else (got == sums).all())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", EXCHANGES)

@@ -33,6 +33,7 @@ def row(rows: list[BreakdownRow], phase: str, operator: str) -> BreakdownRow:
     return row
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
 def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
@@ -45,6 +46,7 @@ def test_operators_add_up_to_the_latency(model: str, fidelity: str) -> None:
     assert all(row.parts[row.bound] == max(row.parts.values()) for row in found_rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", MODELS)
 def test_events_agree_with_the_closed_form(model: str) -> None:
     question = asked(*MESH, *SMALL, f"model={model}")
@@ -68,6 +70,7 @@ def test_products_and_attention_count_what_they_do_on_another_chip(model: str) -
     assert {(row.phase, row.operator): row.flop for row in current_rows if row.flop} == pytest.approx(wanted)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 def test_an_operator_takes_as_long_as_by_itself(fidelity: str) -> None:
     found_rows = rows(*MESH, *SMALL, "model=qwen3_1b7", fidelity=fidelity)

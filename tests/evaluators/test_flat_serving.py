@@ -22,6 +22,7 @@ def seconds(instance: ServingInstance, prompt: float, past: float, decodes: floa
     return float(instance.pricing(*(np.array([value]) for value in each))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     """On random meshes and lengths: the prompt is a point of the table, and contexts of tokens are between points."""
@@ -93,6 +94,7 @@ def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
             assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
 
 
+@pytest.mark.slow
 def test_the_time_of_chips_goes_into_operators_or_is_idle() -> None:
     for apart in (0, 1):
         question = asked(*SERVING, f"mapping.serving.prefill_instances={apart}")
@@ -108,6 +110,7 @@ def test_the_time_of_chips_goes_into_operators_or_is_idle() -> None:
         assert {row.operator for row in parts.rows} > {"q_proj", "attention", "head"}
 
 
+@pytest.mark.slow
 def test_no_declared_metric_is_missing() -> None:
     for more in ("mapping.serving.policy=static", "mapping.serving.prefill_instances=1", "model=deepseek_v2_lite"):
         found_metrics = metrics(*SERVING, more)
@@ -150,6 +153,7 @@ def test_groups_that_do_not_divide_the_mesh_are_refused() -> None:
     assert "2" in verdict.remedy
 
 
+@pytest.mark.slow
 def test_many_designs_are_judged_as_each_by_itself() -> None:
     question = asked(*SERVING)
     bandwidths = np.array([3e10, 6e10])

@@ -107,6 +107,7 @@ def test_a_device_holds_each_tensor_in_its_format(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", WHERE)
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
@@ -144,6 +145,7 @@ def test_fewer_bits_of_weights_that_are_multiplied_as_they_are_never_take_decode
     assert fast <= slow * (1 + 1e-12)
 
 
+@pytest.mark.sampled
 @given(st.sampled_from(list(FORMATS)), st.sampled_from(list(FORMATS)), st.data())
 @settings(max_examples=300, deadline=None)
 def test_two_formats_meet_at_the_rate_of_the_slower_and_what_is_not_multiplied_is_expanded(
@@ -281,6 +283,7 @@ def rows(design: Design, question: Any, phase: str, part: str) -> float:
     return sum(row.parts.get(part, 0.0) for row in rows if row.phase == phase)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", ["h100", "ascend910b", "npu64", "tile_gh200", "wse2"])
 @pytest.mark.parametrize("tensor", ["weights", "kv"])
 def test_what_is_expanded_takes_the_vector_engine(where: str, tensor: str) -> None:
@@ -441,6 +444,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
 def test_a_format_that_cannot_be_is_refused_in_a_line(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(DesignError, match=message) as refused:

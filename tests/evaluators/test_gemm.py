@@ -55,6 +55,7 @@ def test_the_product_comes_out(name: str, mesh: CoreMesh) -> None:
     assert np.allclose(out, exact, atol=1e-4)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(GEMM)), st.integers(3, 6), st.integers(3, 6), *[st.integers(1, 20)] * 3)
 @settings(max_examples=60)
 def test_matrices_that_do_not_divide_are_padded(name: str, rows: int, cols: int, m: int, k: int, n: int) -> None:

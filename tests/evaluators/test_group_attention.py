@@ -44,6 +44,7 @@ def attention_of(asked_: Question, fidelity: str = "analytical") -> dict[str, tu
     return attention
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["qwen3_4b", "mistral_7b", "deepseek_v2_lite"])
 def test_it_does_the_same_useful_work_and_takes_the_cache_once(model: str) -> None:
     flat, plain = (
@@ -61,6 +62,7 @@ def test_it_does_the_same_useful_work_and_takes_the_cache_once(model: str) -> No
             assert np.all(cost.activity.memory_bytes <= 1.5 * other.block.calls[index].nbytes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dataflow", ATTENTION)
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_every_dataflow_is_priced_beside_every_partition(dataflow: str, partition: str) -> None:
@@ -104,6 +106,7 @@ def test_rows_add_up_to_the_latency(fidelity: str) -> None:
         assert all(sum(row.parts.values()) == pytest.approx(row.seconds, rel=1e-6) for row in explanation.rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("word", "placement", "most"),
     [("480 B", "linear_seq", 1.2), ("480 B", "mesh", 1.5), ("32 B", "linear_seq", 1.3), ("32 B", "mesh", 2.1)],

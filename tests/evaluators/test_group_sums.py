@@ -46,6 +46,7 @@ def computed(sums: str, placement: str, cores: int, phases: int, shape: GemmShap
     return bool(np.allclose(outputs, a @ w, atol=1e-3))
 
 
+@pytest.mark.sampled
 @given(
     st.sampled_from(OTHERS), st.sampled_from(PLACEMENTS), st.sampled_from(CORES), st.integers(1, 5),
     st.integers(1, 20), st.integers(1, 20), st.integers(1, 20),
@@ -71,6 +72,7 @@ def test_a_wrong_destination_is_noticed(sums: str, placement: str) -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("sums", "placement"), list(combinations(TILE_SUMS, PLACEMENTS)))
 @pytest.mark.parametrize("cores", CORES)
 def test_all_send_as_many_bytes(sums: str, placement: str, cores: int) -> None:
@@ -92,6 +94,7 @@ def test_the_closed_form_of_a_tree_of_equal_groups_on_a_line_is_the_program_play
     assert played.seconds == pytest.approx(closed, rel=0.02)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fabric", [WORMHOLE, LOCKED], ids=["wormhole", "locked"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("cores", CORES)

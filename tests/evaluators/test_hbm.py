@@ -119,6 +119,7 @@ def asked(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled
 @given(asked(), st.sampled_from(GENERATIONS), st.sampled_from(sorted(ORDERS)), st.sampled_from(HASHES))
 def test_requests_go_through_their_phases_and_never_beat_the_peak(
     given_: dict[str, Any], name: str, order: str, hashed: str
@@ -141,6 +142,7 @@ def test_requests_go_through_their_phases_and_never_beat_the_peak(
     assert all(share >= 0 for share in report.idle.values())
 
 
+@pytest.mark.sampled
 @given(asked())
 def test_a_window_is_never_exceeded(given_: dict[str, Any]) -> None:
     """Of requests of one burst, so that those outstanding can be counted from their stamps."""
@@ -154,6 +156,7 @@ def test_a_window_is_never_exceeded(given_: dict[str, Any]) -> None:
             assert (begin[window:] >= end[: max(0, len(end) - window)] - 1e-15).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STACKS)
 def test_a_larger_window_and_more_channels_never_slow_a_sequential_stream(name: str) -> None:
     """But for 1 %: another window meets refreshes in another phase."""
@@ -171,6 +174,7 @@ def test_banks_are_refreshed_one_by_one() -> None:
     assert sequential(given_memory, 20000).idle["refresh"] < 0.01
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("size", [32, 5000, 1 << 20, 64 << 20])
 def test_a_large_transfer_is_priced_as_played(name: str, size: int) -> None:
@@ -230,6 +234,7 @@ def test_rows_of_latent_keys_cost_little_and_index_keys_by_themselves_much() -> 
     assert hbm.random_access_slowdown(given_memory, 132) > 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("chip=tile_gh200", "model=qwen3_1b7"), ("chip=npu64", "model=qwen3_4b")], ids=" ".join)
 def test_a_stack_of_hbm3_in_the_place_of_a_meshs_memory_reads_at_its_own_rate(words: tuple[str, ...]) -> None:
     less = ("workload.batch=[1]", "workload.prompt=64", "workload.output=8")

@@ -181,6 +181,7 @@ def chip(name: str = "tile32") -> Chip:
     return chip
 
 
+@pytest.mark.sampled
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_closed_and_played_times_agree_on_random_sizes(data: Any) -> None:

@@ -36,6 +36,7 @@ def found(word: str, tp: int, **heads: int) -> list[float]:
     return [float(columns[name][0]) for name in METRICS]
 
 
+@pytest.mark.sampled
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 7), st.integers(1, 4), st.integers(2, 8))
 def test_fewer_heads_are_a_model_that_has_only_those(each: int, over: int, group: int, tp: int) -> None:

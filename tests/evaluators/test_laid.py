@@ -60,6 +60,7 @@ def paces() -> Array:
     return np.array(samples).T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first_model", "other"), [(0, 1), (1, 2)], ids=["closed against events", "events against cycles"])
 def test_nine_in_ten_are_within_15_percent(first_model: int, other: int) -> None:
     found_paces = paces()
@@ -88,6 +89,7 @@ def test_a_controller_that_looks_ahead_hides_what_one_bank_group_costs(kind: str
 KNOWN = memory("hbm2")
 
 
+@pytest.mark.sampled
 @given(st.floats(1e9, 1e12), st.floats(1.0, 3.0), st.floats(64, 1e6), st.floats(0, 0.1), st.floats(32, 4096))
 @settings(deadline=None)
 def test_more_bandwidth_is_never_slower(rate: float, more: float, piece: float, written: float, wrote: float) -> None:
@@ -110,6 +112,7 @@ def test_a_larger_block_takes_longer_and_its_bytes_do_not(piece: float, more: fl
     assert pseudo_channels_for_bandwidth(KNOWN, 0.5 * peak_bandwidth(KNOWN) / pseudo_channel_count(KNOWN)) == 1
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.01, 0.3, 1.0]))
 def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float) -> None:
     rng = np.random.default_rng(seed)
@@ -122,6 +125,7 @@ def test_every_stretch_is_in_memory_and_in_one_channel(seed: int, written: float
     assert nbytes[write].sum() == pytest.approx(written * nbytes.sum(), abs=0.5 * (piece + wrote))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", ["npu64", "npu256"])
 def test_poor_interleaving_costs_whole_models(chip: str) -> None:
     """Bank groups in turn against one after the other, in all readers; pages of the cache beside matrices."""

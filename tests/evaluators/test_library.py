@@ -200,6 +200,7 @@ def test_every_kind_is_drawn() -> None:
     assert set(constants) == set(problems) == set(LIBRARY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_more_cores_and_more_bandwidth_make_no_kernel_slower(kind: str, data: st.DataObject) -> None:
@@ -209,6 +210,7 @@ def test_more_cores_and_more_bandwidth_make_no_kernel_slower(kind: str, data: st
     assert took(kind, problem, draw, better).seconds() <= took(kind, problem, draw).seconds() * (1 + 1e-12)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_more_of_a_problem_is_never_faster(kind: str, data: st.DataObject) -> None:
@@ -217,6 +219,7 @@ def test_more_of_a_problem_is_never_faster(kind: str, data: st.DataObject) -> No
     assert took(kind, more, draw).seconds() >= took(kind, problem, draw).seconds() * (1 - 1e-12)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> None:
@@ -231,6 +234,7 @@ def test_arrays_are_answered_as_numbers_are(kind: str, data: st.DataObject) -> N
     np.testing.assert_allclose(np.broadcast_to(together, (len(rows), 2)), alone, rtol=1e-12)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", LIBRARY)
 @given(data=st.data())
 def test_what_is_in_the_cache_never_costs_more_than_from_memory(kind: str, data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ from dse.execution.study import build_study
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
+from tests.marks import slow_if
 from tests.samples import asked
 
 pytestmark = pytest.mark.usefixtures("flat_stack")
@@ -33,6 +34,8 @@ def nothing_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "run_event_loop", played)
 
 
+@slow_if(lambda kind: "mapping=flat" in kind)
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=" ".join)
 def test_a_sequence_longer_than_its_model_was_made_for_is_infeasible(kind: tuple[str, ...], nothing_is_played: None) -> None:
     question = asked(*kind, "model=llama3_8b", *LONG)

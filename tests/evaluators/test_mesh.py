@@ -43,6 +43,7 @@ def varied(*overrides: str) -> list[Design]:
     return designs
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["llama3_8b", "mixtral_8x7b", "qwen3_30b_a3b"])
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_is_its_singles(model: str, batch: str) -> None:
@@ -130,6 +131,7 @@ def test_a_faster_part_never_hurts(address: str) -> None:
     assert fast["tpot"] <= slow["tpot"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("overrides", "limit", "message"),
     [

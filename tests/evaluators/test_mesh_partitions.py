@@ -73,6 +73,7 @@ def ratios(name: str, locked: bool, cores: tuple[int, ...]) -> np.ndarray:
     return np.array(ratios)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("locked", [False, True], ids=["wormhole", "locked"])
 @pytest.mark.parametrize("name", MESH_GEMMS)
 def test_the_closed_form_is_the_program_played(name: str, locked: bool) -> None:

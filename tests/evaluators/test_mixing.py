@@ -83,6 +83,7 @@ def test_devices_do_each_layer_once_in_its_place(name: str, phase: str) -> None:
     assert met == halves  # after each half of a layer devices sum up what they have
 
 
+@pytest.mark.sampled
 @given(st.integers(1, 5000), st.integers(0, 700), st.integers(1, 400))
 def test_pairs_of_a_prompt_are_those_of_its_tokens_one_by_one(prompt: int, limit: int, top: int) -> None:
     for reach in (AttentionReach(), AttentionReach(window=limit), AttentionReach(top=top)):

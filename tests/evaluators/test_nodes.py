@@ -119,6 +119,7 @@ def test_later_starts_never_help(count: int, address: str, times: float) -> None
     assert seconds(gpus(count))[0] <= seconds(gpus(count, **{address: times * _at(address)}))[0]
 
 
+@pytest.mark.sampled
 @given(st.lists(st.tuples(counts, st.sampled_from([1, 4, 8])), min_size=2, max_size=6))
 @settings(deadline=None)
 def test_a_batch_is_its_singles(sizes: list[tuple[int, int]]) -> None:
@@ -160,6 +161,7 @@ PARTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "chip").glob("*.yaml")))
 def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
     """One more die than a box holds pays for the network between two; with all in one it is not asked."""
@@ -178,6 +180,7 @@ def test_a_chip_with_links_is_in_boxes_or_says_why_not(name: str) -> None:
     assert across < slower
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "part"), PARTS.items())
 def test_boxes_are_the_same_with_the_part_and_without(name: str, part: str) -> None:
     plain, boxed = (asked(f"chip={name}", *words).base.chip for words in ((), (f"+part@chip={part}",)))
@@ -208,6 +211,7 @@ def test_a_product_by_itself_pays_every_start(count: int) -> None:
     assert moved >= 2 * 16384 * -(-16384 // count) / 2.039e12
 
 
+@pytest.mark.sampled
 @given(counts, st.sampled_from(["gemm", "gemv"]))
 def test_a_product_is_explained_and_a_batch_is_its_singles(count: int, kind: str) -> None:
     product = asked("chip=a100", "mapping=sglang", f"workload={kind}", "workload.shapes=[64x512x4096,2x4096x512]")
@@ -239,6 +243,7 @@ def _at(address: str) -> float:
     return float(leaf_at(asked(*CHIP).base, address))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "knobs"),
     [

@@ -46,6 +46,7 @@ def computed(name: str, placement: str, cores: int, shape: GemmShape, program: P
         return False
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("name", "placement"), ALL)
 def test_it_is_the_product(name: str, placement: str, cores: int) -> None:
@@ -83,6 +84,7 @@ def test_bytes_are_those_of_table_2(name: str, placement: str, cores: int) -> No
     assert counted.macs == shape.m * shape.k * shape.n
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fabric", [WORMHOLE, LOCKED], ids=["wormhole", "locked"])
 @pytest.mark.parametrize("cores", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize(("name", "placement"), ALL)

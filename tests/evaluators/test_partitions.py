@@ -91,6 +91,7 @@ def with_word(design: Design, word: str) -> Design:
     return replace_leaves(design, both(partition=word))
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 9999))
 @FEW
 def test_no_partition_for_all_is_quicker_and_what_one_has_room_for_has_room(seed: int) -> None:
@@ -120,6 +121,7 @@ def same_as_singles(designs: list[Design], question: Question, fidelity: str) ->
             assert many.columns[name][row] == pytest.approx(evaluation.columns[name][0], rel=1e-12, nan_ok=True), name
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 9999))
 @settings(max_examples=4, deadline=None)
 def test_a_batch_that_chooses_is_its_singles(seed: int) -> None:
@@ -292,6 +294,7 @@ def test_copies_that_have_room_are_those_of_enumeration(seed: int) -> None:
     assert np.squeeze(_choice_cost(plan.of, seconds, gather)) == pytest.approx(least_of, rel=1e-12)
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 9999))
 @settings(max_examples=2, deadline=None)
 def test_more_memory_is_never_slower_and_a_batch_of_memories_is_its_singles(seed: int) -> None:
@@ -346,6 +349,7 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
     assert np.allclose(total(minimise_factors(factors)), np.min(every, axis=0))
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 9999))
 @settings(max_examples=2, deadline=None)
 def test_events_play_what_the_closed_form_chooses(seed: int) -> None:
@@ -369,6 +373,7 @@ def of_machine(design: Design) -> Any:
     return tile_core_machine(design.chip)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", MODELS[:3])
 def test_the_breakdown_says_what_was_chosen_and_adds_up(model: str, fidelity: str) -> None:
@@ -395,6 +400,7 @@ def test_a_two_dimensional_product_behind_attention_waits_for_blocks() -> None:
         assert all(row.seconds > 0 for row in brought)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
 def test_experts_that_are_whole_are_left_open_too(placement: str) -> None:
     words = ("chip=npu64", "model=qwen3_30b_a3b", "workload.batch=[8]", "workload.prompt=100", "workload.output=8")

@@ -22,6 +22,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "steady_state"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_peak_lies_between_the_mean_and_what_chips_take_at_full_use(layout: str, fidelity: str) -> None:

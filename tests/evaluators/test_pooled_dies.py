@@ -75,6 +75,7 @@ def test_operators_exchanges_and_waits_add_up_to_the_time(model: tuple[str, ...]
     assert all(sum(row.parts.values()) == pytest.approx(row.seconds) for row in explanation.rows)
 
 
+@pytest.mark.sampled
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
@@ -108,6 +109,7 @@ def test_designs_in_batches_are_those_one_by_one(data: st.DataObject) -> None:
             np.testing.assert_allclose(column[row], alone.columns[name][0], rtol=1e-12, err_msg=name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("split_words", "exchange"),
     [*product([split(ep=16), split(tp=2, pp=2, ep=8)], ["direct", "hierarchical"]), (split(tp=16), "direct")],
@@ -207,6 +209,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
         assert 0.55 < seconds / (measured * 1e-6) < 0.9
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -37,6 +37,7 @@ def varied(base: Design, kind: str, name: str) -> list[Design]:
     return [replace_leaves(base, change) for change in changes]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("overrides", "kind", "name"), KINDS)
 def test_a_batch_is_its_singles(overrides: tuple[str, ...], kind: str, name: str) -> None:
     asked_ = asked(*overrides)

@@ -46,6 +46,7 @@ def latency(question: Question, design: Design, fidelity: str = "analytical") ->
     return float(evaluate(stack_designs([design]), question.workload, fidelity=fidelity).columns["latency"][0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("chip", "kind"), WORDS)
 @given(st.integers(0, 9999))
 @settings(max_examples=6, deadline=None)

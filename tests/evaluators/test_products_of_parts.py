@@ -31,6 +31,7 @@ def prefilled(design: Design) -> dict[str, float]:
     return seconds_by_segment
 
 
+@pytest.mark.sampled
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(WORDS), st.sampled_from(WORDS), st.sampled_from(WORDS), st.integers(20, 700))
 def test_each_part_takes_what_it_takes_where_all_are_alike(usual: str, attention: str, ffn: str, rows: int) -> None:

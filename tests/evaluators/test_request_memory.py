@@ -109,6 +109,7 @@ ROOMS = {
 """By layout, what a request has on all that share a model."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ROOMS)
 @settings(max_examples=25, deadline=None)
 @given(st.data())
@@ -190,6 +191,7 @@ def test_states_alone_fit_as_often_whatever_the_length(fixed: float, free: float
     assert memory.longest > 10**9
 
 
+@pytest.mark.sampled
 @settings(max_examples=30, deadline=None)
 @given(models(), st.sampled_from([1, 2, 4]), st.integers(1, 9000), st.booleans())
 def test_dies_with_layers_that_differ_serve_all_within_their_memory(model: Model, tp: int, prompt: int, apart: bool) -> None:

@@ -38,6 +38,7 @@ def typical(pool: PipelinePool, load: ServingLoad, prompts: float) -> float:
     return float(np.sum(iteration_pass(load, pool, READERS["analytical"], phase, *counts).seconds * runs))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("apart", [0, 32])
 @pytest.mark.parametrize("placement", ["ring", "mesh"])
 def test_typical_work_takes_no_longer_than_with_one_partition_for_all(placement: str, apart: int) -> None:
@@ -57,6 +58,7 @@ def test_typical_work_takes_no_longer_than_with_one_partition_for_all(placement:
         assert seconds <= min(seconds_of_word[pool] for seconds_of_word in seconds_by_word.values()) * (1 + 1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["qwen3_1b7", "deepseek_v2_lite"])
 def test_a_run_has_the_words_in_its_breakdown_and_its_prices(model: str) -> None:
     question = asked(*WORDS, f"model={model}", "mapping.both.partition=auto", "mapping.serving.prefill_cores=32")

@@ -62,6 +62,7 @@ def metrics(design, workload):
     return {name: float(evaluation.columns[name][0]) for name in METRICS}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", CHIPS)
 def test_parts_add_up_to_dies_and_dies_to_the_chip(chip):
     given_chip = asked(chip).base.chip
@@ -122,6 +123,7 @@ def crossed(chip):
             yield from ((address, word) for word in spec.metadata.get("options", ()) if word != value)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", CHIPS)
 def test_whatever_buys_time_costs_area_power_or_money(chip):
     question = asked(chip)
@@ -143,6 +145,7 @@ def is_read(question, address, word):
     return explain_infeasibility(replace_leaves(question.base, {f"chip.{address}": word}), question.workload) is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("chip", "words"),
     [
@@ -390,6 +393,7 @@ def test_links_that_reach_further_take_more_area_and_power(rows, cols):
     assert max(rows, cols) < 3 or area.total_area(others[0]) > area.total_area(mesh)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 def test_many_chips_at_once_are_as_one_by_one(seed):
     random = np.random.default_rng(seed)

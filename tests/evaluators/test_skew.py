@@ -22,6 +22,7 @@ def token(chip: str, skew: float) -> float:
     return float(evaluate(stack_designs([given.base]), given.workload).columns["tpot"][0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", ["wse2", "a100", "tile32"])
 def test_where_all_cores_share_each_expert_tokens_that_prefer_some_touch_fewer(chip: str) -> None:
     even, uneven, more = (token(chip, skew) for skew in (0.0, 1.5, 2.5))

@@ -91,6 +91,7 @@ def test_designs_that_are_cut_together_are_what_each_is_by_itself(line: Operator
         assert single_layers.share.caches[0] == pytest.approx(np.bincount(single_layers.of_layer[0]).max() / len(line.caches))
 
 
+@pytest.mark.sampled
 @given(lines(), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
 @settings(max_examples=100, deadline=None)
 def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: OperatorLine, stages: int, value: float) -> None:
@@ -111,6 +112,7 @@ def test_parts_are_never_slower_than_whole_layers_and_leave_nothing_out(line: Op
         assert end == int(end) or line.divisible[int(end)]
 
 
+@pytest.mark.sampled
 @given(lines(divisible=False), st.integers(2, 4), st.sampled_from([0.0, 0.5]))
 @settings(max_examples=40, deadline=None)
 def test_where_nothing_can_be_divided_no_other_cut_is_faster(line: OperatorLine, stages: int, value: float) -> None:

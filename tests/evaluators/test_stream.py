@@ -71,6 +71,7 @@ def test_many_designs_are_answered_as_each_alone() -> None:
                 assert many[name][row] == pytest.approx(columns[name][0], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_random_designs_of_the_study_stay_below_their_peak() -> None:
     question = asked("chip=hbm2", "workload=stream", "space=hbm_patterns")
     designs = question.space.stack(question.space.sample(np.random.default_rng(1).random((10_000, 3))))
@@ -95,6 +96,7 @@ def tiles(*overrides: str, fidelity: str = "events") -> dict[str, float]:
     return {name: float(column[0]) for name, column in columns.items() if column[0] == column[0]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", ["south", "north", "west", "east"])
 @pytest.mark.parametrize(("requesters", "writes", "window"), [(1, 0, 0), (32, 1, 0), (64, 0.5, 16), (1024, 0, 8)])
 def test_requests_of_tiles_take_what_links_and_memory_let_through(

@@ -164,6 +164,7 @@ def test_a_model_on_a_wafer_is_played_kernel_by_kernel() -> None:
     assert sum(row.seconds for row in rows) == pytest.approx(cycles["latency"][0])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite"])
 def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str) -> None:
     """By the closed form, that is, in which turns are alike; what is short has no turns, and waits for a hop more or less."""
@@ -180,6 +181,7 @@ def test_operators_of_a_model_on_tiles_take_on_a_part_what_they_take(model: str)
         assert max(job.chip.mesh.rows, job.chip.mesh.cols) == 8
 
 
+@pytest.mark.slow
 def test_a_model_on_tiles_is_played_operator_by_operator() -> None:
     question = asked("chip=tile_gh200", "model=qwen3_1b7", "mapping=flat", "workload.sequence=[512]")
 

@@ -9,6 +9,7 @@ from dse.evaluators.kernels.tabulated_counts import tabulate
 from dse.space.array_math import Array
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("largest", [3, 5000, 10**7, 10**12])
 @given(st.data())

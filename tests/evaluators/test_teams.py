@@ -55,6 +55,7 @@ def right(name: str, mesh: CoreMesh, cut: dict[str, Any], pattern: str, combine:
     return all((out[mask] == value).all() for mask, value in wanted(mesh, cut, pattern, combine, x))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", TILE_PATTERNS)
 @pytest.mark.parametrize("name", TEAMS)
 @given(cuts(), st.sampled_from(REDUCTIONS))

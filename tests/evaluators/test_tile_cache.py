@@ -51,6 +51,7 @@ def passed(design: Design, model: str, phase: str, fidelity: str = "analytical")
     return pass_through_stages(job.model, laid, 0.0, tile_core_machine(design.chip), way, plan, held, READERS[fidelity])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(MODELS), st.sampled_from(("prefill", "decode")), st.sampled_from(PARTITIONS), st.sampled_from(PLACEMENTS),
@@ -115,6 +116,7 @@ def test_a_cache_costs_area_and_saves_energy_of_main_memory() -> None:
     assert cached["energy"] < metrics(*overrides, "chip.technology.static_power_density=0")["energy"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:

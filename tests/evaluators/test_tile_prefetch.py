@@ -64,6 +64,7 @@ def passed(design: Design, model: str, phase: str, budget: float, fidelity: str 
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(MODELS), st.sampled_from(("prefill", "decode")), st.sampled_from(PARTITIONS), st.sampled_from(PLACEMENTS),
@@ -121,6 +122,7 @@ def test_a_prefetched_byte_is_read_once(model: str) -> None:
     assert with_prefetch.activity.memory_bytes == pytest.approx(none.activity.memory_bytes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("model", [*MODELS, "mixtral_8x7b"])
 def test_rows_add_up_to_the_latency(model: str, fidelity: str) -> None:
@@ -183,6 +185,7 @@ def test_prefetching_elsewhere_is_refused_by_name(overrides: tuple[str, ...], wh
 SERVED = ("chip=npu64", "model=qwen3_4b", "workload=serving", "workload.requests=40", "workload.rate=4 Hz")
 
 
+@pytest.mark.sampled
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(PARTITIONS), st.sampled_from((1, 2, 4, 8, 16)), st.integers(0, 300), st.integers(1, 60),

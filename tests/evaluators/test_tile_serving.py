@@ -76,6 +76,7 @@ def test_requests_far_apart_take_what_a_batch_of_one_takes(partition: str) -> No
     assert far["peak_power"] == pytest.approx(single_metrics["peak_power"], rel=0.05)  # what comes from HBM takes energy
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("extra", [(), APART, ("model=qwen3_30b_a3b", "mapping.prefill.tp=8", "mapping.prefill.pp=4")])
 def test_the_time_of_pipelines_goes_into_operators_or_is_idle(extra: tuple[str, ...]) -> None:
     question = asked(*SERVING, *extra)
@@ -112,6 +113,7 @@ def test_operations_of_a_run_are_twice_its_weights_a_token_and_attention() -> No
     assert metrics(*SERVING)["mfu"] * peak * span == pytest.approx(products + attending, rel=0.02)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("extra", [(), APART])
 def test_readers_agree(extra: tuple[str, ...]) -> None:
     few = ("workload.prompt=24", "workload.output=8", "mapping.prefill.microbatch_size=2")
@@ -120,6 +122,7 @@ def test_readers_agree(extra: tuple[str, ...]) -> None:
         assert events[name] == pytest.approx(closed[name], rel=0.03), name  # sizes are whole where they are played
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("chip", ["npu64", "npu256"])
 def test_every_preset_serves_all_that_is_asked(preset: str, chip: str) -> None:
@@ -156,6 +159,7 @@ def test_many_designs_are_judged_as_each_by_itself() -> None:
     assert many.feasible.tolist() == [True, True, True, True, False]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("override", "limit"),
     [

@@ -20,6 +20,7 @@ from dse.space.fields import replace_leaves
 from dse.space.mapping import EXPERT_PARTITIONS, PARTITIONS, PLACEMENTS
 from dse.space.parameter_counts import cached_values_at
 from dse.space.workload import Workload
+from tests.marks import slow_if
 from tests.samples import asked
 
 CHIPS = Path(__file__).resolve().parents[2] / "conf" / "chip"
@@ -57,6 +58,8 @@ def varied(base: Design) -> list[Design]:
     return designs
 
 
+@slow_if(lambda fidelity: fidelity == "cycles")
+@pytest.mark.sampled
 @pytest.mark.parametrize(("model", "fidelity"), [*product(MODELS, ("analytical", "events")), (MODELS[0], "cycles")])
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_is_its_singles(model: str, batch: str, fidelity: str) -> None:
@@ -84,6 +87,7 @@ def test_a_batch_whose_memories_differ_in_their_banks_is_its_singles() -> None:
     assert singles[1] > singles[0]
 
 
+@slow_if(lambda prompt, model: (prompt, model) == (1000, "qwen3_4b"))
 @pytest.mark.parametrize("model", ["mistral_7b", "qwen3_4b"])  # the first looks back 4096 tokens
 @pytest.mark.parametrize("prompt", [1000, 6000])
 def test_tiles_and_dies_have_the_same_products_to_do(model: str, prompt: int) -> None:
@@ -97,6 +101,7 @@ def test_tiles_and_dies_have_the_same_products_to_do(model: str, prompt: int) ->
     assert flop[0] == pytest.approx(flop[1], rel=1e-9)  # of all devices
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fidelity", ["analytical", "events"])
 @pytest.mark.parametrize("batch", [1, 40])
 @pytest.mark.parametrize("partition", PARTITIONS)
@@ -126,6 +131,7 @@ def test_every_npu_that_ships_serves_a_model(chip: str) -> None:
     assert all(value > 0 for value in found_columns.values() if value == value)
 
 
+@pytest.mark.sampled
 @given(
     st.sampled_from(
         [

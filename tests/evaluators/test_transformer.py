@@ -35,6 +35,7 @@ def flop(parts: tuple[Segment, ...], tp: int = 1) -> dict[str, float]:
     return flop
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: str) -> None:
@@ -47,6 +48,7 @@ def test_a_token_costs_two_operations_a_weight_that_it_uses(name: str, phase: st
     assert products == pytest.approx(2 * (active_parameter_count(model) - table), rel=5e-4)  # norms and biases are no products
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", MODELS)
 def test_decode_reads_what_is_cached_once(name: str) -> None:
     case = asked(f"model={name}", "workload.batch=[3]", "workload.prompt=100", "workload.output=21").workload.cases[0]
@@ -83,6 +85,7 @@ def test_decode_looks_at_all_that_was_said_within_the_window(batch: int, prompt:
         assert at.positions == at.pairs == batch * min(given_prompt, window or given_prompt)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(EVERY), st.integers(1, 200), st.integers(1, 9000))
 def test_a_device_reads_the_cache_that_it_holds(name: str, tp: int, context: int) -> None:
     """Whole KV heads, also where there are more devices than heads."""

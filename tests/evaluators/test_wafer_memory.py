@@ -55,6 +55,7 @@ def test_a_model_that_fits_its_cores_is_as_fast_as_without(prefill: int, decode:
     assert after["relayout_time"][0] <= before["relayout_time"][0] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(MODELS), st.sampled_from(("meshgemm", "cannon", "summa")), st.integers(150, 700), st.integers(150, 700),
@@ -76,6 +77,7 @@ def test_more_memory_or_bandwidth_never_slows(
     assert before["hbm_utilisation"][0] <= base.chip.hbm.stream_efficiency * (1 + 1e-9)
 
 
+@pytest.mark.sampled
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(MODELS), st.sampled_from(("whole", "partial")), st.integers(200, 700), st.sampled_from((0, 1)),
@@ -163,6 +165,7 @@ def test_a_model_runs_that_does_not_fit_without() -> None:
     assert verdict.limit == "chip.hbm.capacity"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mapping", ["waferllm", "waferllm_prefetch"])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_add_up_to_the_latency(model: str, mapping: str) -> None:
@@ -251,6 +254,7 @@ def test_a_part_of_the_mesh_has_no_share_of_its_edge() -> None:
             evaluate(stack_designs([given_question.base]), workload, fidelity=fidelity)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("chip", "layers", "needs"),
     [

@@ -33,6 +33,7 @@ def priced(*overrides: str) -> service.ServingInstance:
     return service.RegionServing().instances(design, load, "analytical")[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(6))
 def test_requests_far_apart_take_what_a_batch_of_one_takes(seed: int) -> None:
     """On random wafers and lengths; the two readings differ by the table's error, and by where on its way a token stands."""
@@ -145,6 +146,7 @@ def test_wafers_that_only_prefill_leave_decodes_alone() -> None:
     assert apart["tbt_p99"] < both["tbt_p99"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "more", [(), (CHANGING, "mapping.serving.policy=chunked_prefill"), ("mapping.serving.prefill_instances=1",)]
 )

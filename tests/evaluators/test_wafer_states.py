@@ -125,6 +125,7 @@ def ordered(question: Question, order: str) -> Workload:
     return Workload("", (replace(case, model=replace(case.model, order=order, kinds=kinds)),))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", ["delta", "channel_delta", "ssd", "linear"])
 @pytest.mark.parametrize(("states", "prompt"), [(1, 100), (13, 2000), (27, 9000)])
 def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int) -> None:
@@ -142,6 +143,7 @@ def test_a_hybrid_is_between_its_pure_forms(rule: str, states: int, prompt: int)
         assert metrics[1][name] == pytest.approx((1 - share) * metrics[0][name] + share * metrics[2][name], rel=1e-9), name
 
 
+@pytest.mark.sampled
 @given(
     st.sampled_from(RULES), st.sampled_from([1, 2, 8]), st.integers(1, 9), st.integers(1, 300), st.integers(1, 300),
     st.sampled_from([1, 16, 64, 256]), st.integers(1, 3000), st.sampled_from(["prefill", "decode"]), st.integers(1, 700),
@@ -183,6 +185,7 @@ def test_rules_that_correct_nothing_have_a_shorter_chain() -> None:
     assert taken["ssd"] < taken["delta"]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20000), st.integers(1, 20000))
 @settings(max_examples=15, deadline=None)
 def test_a_longer_prompt_never_has_a_shorter_chain(first_length: int, other: int) -> None:
@@ -219,6 +222,7 @@ def test_compressed_attention_played_is_near_its_closed_form(order: str, kinds: 
         assert row.seconds == pytest.approx(other.seconds, rel=0.15), row.operator
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("order", "kinds"), [("7 (3 state, full)", {"state": state()}), ("28 picked", {"picked": PICKED})])
 def test_each_kernel_played_is_near_its_closed_form(order: str, kinds: dict[str, str]) -> None:
     given_kinds = of_kinds(order, *SMALL, **kinds)
@@ -256,6 +260,7 @@ KINDS = [("7 (3 state, full)", {"state": state()}), ("28 latent", {"latent": LAT
 KINDS += [("9 (2 sparse, heavy), full", {"sparse": SPARSE, "heavy": HEAVY})]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("order", "kinds"), KINDS)
 @pytest.mark.parametrize("batch", ["[1]", "[3,8]"])
 def test_a_batch_of_designs_is_its_singles(order: str, kinds: dict[str, str], batch: str) -> None:

@@ -23,6 +23,7 @@ from dse.testing.functional_simulator import run_program
 from tests.agreement.test_events import CYCLES
 from tests.agreement.test_strands import ENGINES
 from tests.evaluators.test_attention import GROUPED, changed, gather_output, operands, plain, program, tilings, wrong
+from tests.marks import slow_if
 
 SHAPE = AttentionShape(1, 4, 2, 21, 24, 4, 4, causal=True, window=6)
 
@@ -54,6 +55,7 @@ def seconds(name: str, shape: AttentionShape, tiling: AttentionTiling, mesh: Cor
     return attention_cost(AttentionTask(ATTENTION[name], shape, tiling, mesh), machine)
 
 
+@slow_if(lambda name: name != "flash2")
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=15, deadline=None)
@@ -61,6 +63,7 @@ def test_any_window_is_softmax_attention_to_the_keys_in_it(name: str, data: Any)
     assert wrong(name, data.draw(shapes()), *data.draw(tilings(name))) < 1e-4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=15, deadline=None)
@@ -74,6 +77,7 @@ def test_the_closed_form_counts_what_the_steps_of_any_window_count(name: str, da
         assert getattr(closed, count) == pytest.approx(getattr(counted, count)), count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=15, deadline=None)
@@ -120,6 +124,7 @@ def test_no_item_of_a_turn_goes_through_more_blocks_than_the_one_that_has_most(d
         assert 0 <= wave.low <= wave.inner
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ATTENTION)
 @given(st.data())
 @settings(max_examples=20, deadline=None)
@@ -138,6 +143,7 @@ def test_less_is_done_the_smaller_the_window_is(name: str, data: Any) -> None:
     assert few.seconds <= (many.seconds + 2 * more * mask) * (1 + 1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("slot", ["q", "k", "v", "total", "o"])
 @pytest.mark.parametrize("name", GROUPED)
 def test_one_message_astray_within_a_window_is_noticed(name: str, slot: str) -> None:

@@ -191,6 +191,7 @@ assert play is run_program
     assert done.stderr == "dse.evaluators.cost_models.functional_simulator is now dse.testing.functional_simulator\n"
 
 
+@pytest.mark.slow
 def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
     lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
     assert len(lines) == 8

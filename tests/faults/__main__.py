@@ -1,19 +1,39 @@
-"""Applies every seeded fault and says who finds it: python -m tests.faults [--only N]."""
+"""Applies seeded faults and says who finds each: python -m tests.faults [--only 3,25-40]."""
 
 import argparse
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults import FAULTS, GOLDEN, failed
+from tests.faults import FAULTS
+from tests.faults.seeding import GOLDEN, failed
+
+
+def numbers(text: str) -> set[int]:
+    """Numbers of faults that a text lists, as single ones and as ranges.
+
+    >>> sorted(numbers("3,5-7"))
+    [3, 5, 6, 7]
+    """
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        try:
+            several = range(int(first), int(last or first) + 1)
+        except ValueError:
+            several = range(0)
+        if not several or several[0] < 1 or several[-1] > len(FAULTS):
+            raise argparse.ArgumentTypeError(f"no faults {part!r}; they are 1 to {len(FAULTS)}, as in 3,5-7")
+        chosen |= set(several)
+    return chosen
 
 
 def main() -> int:
     """1 if a fault is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--only", type=int, metavar="N", choices=range(1, len(FAULTS) + 1), help="the number of one fault")
+    parser.add_argument("--only", type=numbers, metavar="N,N-N", default=numbers(f"1-{len(FAULTS)}"), help="some, by number")
     only = parser.parse_args().only
-    numbered = [(number, fault) for number, fault in enumerate(FAULTS, start=1) if only in (None, number)]
+    numbered = [(number, fault) for number, fault in enumerate(FAULTS, start=1) if number in only]
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         tests = tuple(dict.fromkeys(test for _, fault in numbered for test in fault.tests))
@@ -31,4 +51,5 @@ def main() -> int:
     return int(missed > 0)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

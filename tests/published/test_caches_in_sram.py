@@ -6,6 +6,7 @@ from dse.space.parameter_counts import growing_values_per_token
 from dse.studies.long_context.in_sram import LONGEST, MODELS, STEP, fastest_token_time, longest, make_question
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", MODELS)
 def test_the_longest_context_has_room_and_a_longer_one_has_not(model: str) -> None:
     most = longest(model, "wse3")

@@ -30,6 +30,7 @@ def shipped(part: FittedPart) -> Any:
     return getattr(question.base.mapping.stack, part.kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", fit.KINDS)
 def test_what_is_fitted_is_what_is_evaluated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms by themselves: drawn rows lie outside measured ranges too, where answers are limited."""

@@ -11,6 +11,7 @@ from dse.accuracy.validate import COLUMNS, ValidationRow, compare_file, parse_va
 from dse.commands.notebook_api import find_study, find_study_paths
 from dse.commands.validate_all import ValidatedRow
 from dse.studies.write import PAPERS, VERDICTS, line, names, rows_of_paper, written_document
+from tests.marks import slow_if
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "studies").glob("*/published.csv"))
@@ -42,6 +43,7 @@ def test_the_gain_and_the_optimum_of_figure_6_come_out() -> None:
     assert rows["p-f6-l2-off"].simulated == 8
 
 
+@pytest.mark.slow
 def test_multicasts_in_the_network_gain_what_is_published_at_large_sizes() -> None:
     rows = {row.id: row for row in compare_file(ROOT / "studies/flat_fig7/published.csv")}
     for name in ("f-mc-tree", "f-mc-seq"):
@@ -83,6 +85,12 @@ Lines of README's table whose studies are all quick are asked always.
 A result that changes is noticed by the golden set; whoever writes that again writes the findings again as well.
 """
 
+LONGEST = {
+    "npu_serving", "npusim_fig13", "npusim_fig14", "npusim_fig7", "npusim_fig9", "preserve_l2", "silicon", "six_chips",
+    "waferllm_tables",
+}  # fmt: skip
+"""Of the others, those that take longest."""
+
 LEFT_OUT = set() if os.environ.get("FINDINGS") == "all" else LONG
 
 
@@ -91,6 +99,7 @@ def test_a_study_that_ships_can_be_run_as_it_stands(name: str) -> None:
     assert find_study(name).question.workload.cases
 
 
+@slow_if(lambda name: name in LONGEST)
 @pytest.mark.parametrize("name", [name for name in names() if name not in LEFT_OUT | {VERDICTS}])
 def test_a_finding_says_what_comes_out(name: str) -> None:
     """Verdicts of claims are asked of in tests/validation/test_claims.py."""

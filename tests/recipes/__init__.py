@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.faults import LEFT_OUT, ROOT
+from tests.faults.seeding import LEFT_OUT, ROOT
 
 
 @dataclass(frozen=True)

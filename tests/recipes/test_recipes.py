@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow_if
 from tests.recipes import LAYOUT, MEMORY_KIND, RECIPES, evaluated, tree
 
 
@@ -15,6 +16,7 @@ def clean() -> Iterator[Path]:
         yield folder
 
 
+@slow_if(lambda name: name.startswith(("a kernel", "a dataflow", "a part of a chip")))
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_is_needed_and_does(name: str, clean: Path) -> None:
     recipe = RECIPES[name]

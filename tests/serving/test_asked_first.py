@@ -46,6 +46,7 @@ def drawn(kind: str, seed: int, count: int) -> tuple[list[Design], Workload]:
     return designs, question.workload
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=1, deadline=None)
 @given(st.integers(0, 2**32))

@@ -67,6 +67,7 @@ def size_of(design: Design) -> int:
     return balanced.design_count(design) or 1
 
 
+@pytest.mark.sampled
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from((0.0, 1.0, 2.0)))
 def test_dies_together_are_what_they_are_one_by_one(seed: int, prefilling: float) -> None:
@@ -76,6 +77,7 @@ def test_dies_together_are_what_they_are_one_by_one(seed: int, prefilling: float
     one_by_one(design, size_of(design))
 
 
+@pytest.mark.sampled
 @settings(max_examples=1, deadline=None)
 @given(st.integers(0, 2**32))
 def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
@@ -84,6 +86,7 @@ def test_whole_chips_together_are_what_they_are_one_by_one(seed: int) -> None:
     one_by_one(design, size_of(design))
 
 
+@pytest.mark.sampled
 @settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(("qwen3_4b", "deepseek_v2_lite")))
 def test_pipelines_together_are_what_they_are_one_by_one(seed: int, model: str) -> None:

@@ -133,6 +133,7 @@ LINES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LINES)
 def test_by_layer_takes_less_between_prefill_and_decode(name: str) -> None:
     columns = []

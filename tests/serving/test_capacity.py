@@ -148,6 +148,7 @@ def test_every_class_keeps_its_bounds_at_the_largest_rate(seed: int) -> None:
     assert alone.binds in ("", "memory", "ttft", "tpot", "ttft of near", "tpot of near")
 
 
+@pytest.mark.sampled
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_deployment_computes_prompts_faster_than_alone(seed: int) -> None:
@@ -580,6 +581,7 @@ SMALL = ("chip=h100", "model=qwen3_1b7", "devices=4", "workload.prompt=700", "wo
          "workload.ttft=100 ms", "workload.tpot=8 ms", "space=empty", "+space.mapping.both.tp=choice(1, 2)")  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("instances", "prefill"), [(1, None), (2, None), (2, 1), (1, 3), (1, 0), (3, 0)])
 def test_as_many_instances_as_are_said(instances: int, prefill: int | None) -> None:
     words = [f"mapping.serving.instances={instances}"]

@@ -45,6 +45,7 @@ def test_a_layer_takes_what_micro_batches_that_are_played_take(micro: int, each:
     assert (ends[-1] - ends[layers // 2 - 1]) / (layers // 2) == pytest.approx(pingpong_seconds(micro, each), rel=1e-3)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", MODELS)
 @given(
     attention=st.sampled_from([2, 4, 8]), ep=st.sampled_from([1, 2, 4]), tp=st.sampled_from([1, 2]),

@@ -76,6 +76,7 @@ def _roomy(load: Load, **changes: object) -> ServingRun:
     return replace(load, pools=pools).served()
 
 
+@pytest.mark.sampled
 @settings(max_examples=40, deadline=None)
 @given(loads(), st.integers(0, 4))
 def test_guesses_that_are_never_right_change_nothing(load: Load, guesses: int) -> None:
@@ -87,6 +88,7 @@ def test_guesses_that_are_never_right_change_nothing(load: Load, guesses: int) -
     assert with_them.state.gaps["count"].tolist() == without.state.gaps["count"].tolist()
 
 
+@pytest.mark.sampled
 @settings(max_examples=40, deadline=None)
 @given(streams(), st.integers(1, 4), st.floats(0, 1), st.integers(0, 2**40), st.integers(0, 10**6))
 def test_which_guesses_are_right_does_not_depend_on_who_serves(
@@ -160,6 +162,7 @@ def test_a_budget_has_room_for_a_decode_with_its_guesses() -> None:
 GUESSED = ("workload.speculation={tokens: 1, acceptance: 0.7}", "chip.hbm.capacity=4 TB")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["glm_45_air", "qwen3_next_80b_a3b", "deepseek_v3"])
 def test_served_requests_take_what_a_batch_takes(model: str) -> None:
     """Alone, and as many as a batch at once; but for sampling, and for the last iteration of each, which is cut.

@@ -41,6 +41,7 @@ def streams(draw: st.DrawFn) -> Requests:
     return replace(many, starts=starts, hashes=np.array([h for digest in hashes for h in digest], np.int32), block=8)
 
 
+@pytest.mark.sampled
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.data())
 def test_both_tiers_do_what_the_plain_reference_does(many: Requests, data: st.DataObject) -> None:

@@ -183,6 +183,7 @@ def small(
 many_examples = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 # a hash block enters at the end of the iteration whose right guess is its last token
@@ -228,6 +229,7 @@ def test_the_loop_does_what_its_plain_reference_does(load: Load) -> None:
             assert (tokens, positions) == max(alike, default=(0, 0))
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_everything_asked_is_made_once_and_nothing_before_its_time(load: Load) -> None:
@@ -250,6 +252,7 @@ def test_everything_asked_is_made_once_and_nothing_before_its_time(load: Load) -
     assert run.state.gaps["count"].sum() == int((requests.output - 1).sum())
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
@@ -267,6 +270,7 @@ def test_memory_that_was_taken_is_given_back_and_was_there(load: Load) -> None:
     assert all(len(m["pages"]) == load.pools[m["pool"]].memory.pages for m in world["machines"])
 
 
+@pytest.mark.sampled
 @many_examples
 @given(streams(), st.data())
 def test_pages_do_what_a_ring_does_where_neither_runs_out(requests: Requests, data: st.DataObject) -> None:
@@ -284,6 +288,7 @@ def test_pages_do_what_a_ring_does_where_neither_runs_out(requests: Requests, da
     assert runs[0].total["preempted"] == runs[1].total["preempted"] == 0
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_littles_law(load: Load) -> None:
@@ -291,6 +296,7 @@ def test_littles_law(load: Load) -> None:
     assert served.total["system_area"] == pytest.approx(float((served["completed"] - served.requests.arrival).sum()))
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_what_iterations_worked_on_adds_up(load: Load) -> None:
@@ -305,6 +311,7 @@ def test_what_iterations_worked_on_adds_up(load: Load) -> None:
     assert (work["far"] <= work["positions"] + work["past"]).all()
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_no_instance_is_busier_than_always_and_no_request_faster_than_alone(load: Load) -> None:
@@ -320,6 +327,7 @@ def test_no_instance_is_busier_than_always_and_no_request_faster_than_alone(load
     assert (served["completed"] - served["first"] >= passes * last * (1 - 1e-9) - 1e-9).all()
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_the_same_load_has_the_same_result(load: Load) -> None:
@@ -330,6 +338,7 @@ def test_the_same_load_has_the_same_result(load: Load) -> None:
     assert once.total == again.total
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads(), st.integers(1, 20))
 def test_a_run_that_pauses_goes_on_as_if_it_had_not(load: Load, work: int) -> None:
@@ -359,6 +368,7 @@ def test_a_request_of_a_thousand_million_tokens_can_be_interrupted() -> None:
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_first_come_first_served(load: Load) -> None:
@@ -377,6 +387,7 @@ def test_first_come_first_served(load: Load) -> None:
         assert (np.diff(served["first"]) >= 0).all()
 
 
+@pytest.mark.sampled
 @many_examples
 @given(loads())
 def test_an_instance_is_not_idle_while_it_could_work(load: Load) -> None:

@@ -52,6 +52,7 @@ def batch(words: tuple[str, ...], count: int, prompt: int, output: int = 2) -> d
     return metrics(*words, *lengths, "workload.speculation=none")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("chip", [TILES, BOXES])
 @given(
     model=st.sampled_from(MODELS), tp=st.sampled_from([1, 2]), pp=st.sampled_from([1, 2]), ep=st.sampled_from([1, 2, 4]),
@@ -73,6 +74,7 @@ def test_iterations_take_what_steps_of_batches_take(
     assert seconds(served, decodes=count, context=prompt + 1) == pytest.approx(in_one["tpot"], rel=1e-9)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("model", "split_words", "others"),
     [
@@ -143,6 +145,7 @@ def test_rows_add_up_and_stages_share_the_time(chip: tuple[str, ...]) -> None:
     assert {"dispatch", "combine", "to the next stage"} <= {row.operator for row in rows}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("chip", "link"), [(TILES, "chip.d2d.bandwidth"), (BOXES, "chip.nodes.bandwidth")])
 def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> None:
     """From instances that prefill on the first row to those that decode on the second; wider links are never slower."""

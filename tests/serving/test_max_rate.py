@@ -96,6 +96,7 @@ def _share(served: ServingRun, bounds: SloBounds) -> float:
 QUESTIONS = pytest.mark.parametrize("seed", range(50))
 
 
+@pytest.mark.sampled
 @QUESTIONS
 def test_a_maximum_rate_is_kept_by_streams_that_nobody_has_seen(seed: int) -> None:
     """The stream that is printed keeps the bounds and is not overloaded; others do in the mean; a little more is too much."""
@@ -121,6 +122,7 @@ def test_a_maximum_rate_is_kept_by_streams_that_nobody_has_seen(seed: int) -> No
     assert lower_bound(beyond) < study.bounds.share or max_rate.binds == "saturation"
 
 
+@pytest.mark.sampled
 @QUESTIONS
 def test_more_of_anything_good_serves_no_less(seed: int) -> None:
     """A looser bound on either time or on the share, more instances, or quicker ones: not below the range."""
@@ -138,6 +140,7 @@ def test_more_of_anything_good_serves_no_less(seed: int) -> None:
         assert result.rate >= min(max_rate.range[0], max_rate.rate), what
 
 
+@pytest.mark.sampled
 @QUESTIONS
 def test_as_many_requests_as_are_needed_or_more_have_one_rate(seed: int) -> None:
     """Whoever says how many there are at most has the same answer from the number on that it takes."""

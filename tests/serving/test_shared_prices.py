@@ -34,6 +34,7 @@ def price(design: Design, tokens: float) -> Array:
     return np.array([tokens / width, pace + tokens])
 
 
+@pytest.mark.sampled
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(2, 40), min_size=1, max_size=4))
 def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(seed: int, counts: list[int]) -> None:

@@ -12,6 +12,7 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import inte
 from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.workloads.serving import deploy_load
 from dse.space.fields import replace_leaves
+from tests.marks import slow_if
 
 SERVED = [
     ["chip=h200", "mapping=serving", "model=qwen3_32b"],
@@ -21,6 +22,8 @@ SERVED = [
 ]
 
 
+@slow_if(lambda words: "chip=tile_gh200" in words)
+@pytest.mark.sampled
 @pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
 def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose([*words, "workload=serving", "workload.requests=60"])

@@ -198,6 +198,7 @@ def test_long_pipelines_wait_for_the_longest_of_prompts_that_differ(rule: str) -
     )
 
 
+@pytest.mark.sampled
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.floats(0.01, 90.0), st.integers(0, 10**6))
 def test_a_prompt_finds_what_is_left_of_every_nth_request(instances: int, held: float, seed: int) -> None:

@@ -100,6 +100,7 @@ def test_tokens_count_as_far_as_they_are_said(tmp_path: Path) -> None:
     assert trace.hashes[:2].tolist() == trace.hashes[2:4].tolist()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", TRACE_FORMATS)
 @given(given_rows=timed)
 def test_what_is_written_is_read(
@@ -196,6 +197,7 @@ def test_a_named_format_must_fit(tmp_path: Path) -> None:
         read_trace(path, "azure")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("skip", ["zero_output", "zero_prompt", "zero"])
 @given(drawn=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
 def test_rows_that_a_rule_skips_are_counted_and_all_else_is_as_without_them(

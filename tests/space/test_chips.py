@@ -50,6 +50,7 @@ def test_blocks_of_the_grid_are_parts_of_it(start: int, size: int) -> None:
     assert parts == whole
 
 
+@pytest.mark.sampled
 @given(SEEDS)
 def test_a_row_has_the_design_and_key_of_its_chips_own_space(seed: int) -> None:
     columns = MIXED.sample(np.random.default_rng(seed).random((20, len(MIXED.knobs))))

@@ -123,6 +123,7 @@ def test_every_number_is_in_the_key(address: str) -> None:
     assert design_key(design) != design_key(replace_leaves(design, {address: value * 1.5 + 1}))
 
 
+@pytest.mark.sampled
 @given(st.integers(0, 2**32 - 1))
 def test_the_key_at_values_is_the_key_of_the_design_there(seed: int) -> None:
     tried = wide(base())

@@ -16,6 +16,7 @@ from tests.dse.published_models import PUBLISHED, Published
 from tests.space.test_model import FILES, model_of
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_products_have_the_weights_of_the_model(path: Path) -> None:
     model = model_of(path)

@@ -40,6 +40,14 @@ def test_what_is_tied_follows() -> None:
     assert space.combinations == 3
 
 
+@pytest.mark.parametrize(("text", "gib"), [("6 GiB", 6.0), ("6144 MiB", 6.0), ("3.221225472 GB", 3.0)])
+def test_what_is_tied_follows_in_its_own_unit(text: str, gib: float) -> None:
+    space = question(f"+space.chip.tile.sram.tied=\"'{text}' / (chip.mesh.rows * chip.mesh.cols)\"").space
+    for rows in (4, 16):
+        assert space.design_at({"chip.mesh.rows": rows}).chip.tile.sram == pytest.approx(gib * 2**30 / rows**2)
+
+
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.floats(0.5, 8), st.floats(1, 64))
 def test_columns_are_designs_one_by_one(seed: int, memory: float, per_row: float) -> None:

@@ -137,6 +137,7 @@ def test_of_one_study_only_its_rows_are_told(
     assert "a <b> row" not in page  # text of a row is no markup
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -155,6 +156,7 @@ def test_what_cannot_be_validated_is_one_line(
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
     data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())))
     text = build_validation_page(data)

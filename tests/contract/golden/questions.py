@@ -31,6 +31,11 @@ SHORT = {
 }
 """What several questions say alike."""
 
+
+class Slow(str):
+    """A question that takes long to answer: tests ask it with SLOW=all."""
+
+
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "models": (
         "chip=npu_dse model=llama3_8b mapping.both.tp=8",
@@ -56,79 +61,120 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 model=mixtral_8x7b mapping.simulated_layers=4 mapping.prefill.rows=500 mapping.prefill.cols=250",
         "chip=wse2 mapping=t10 workload.batch=[1]",
         "chip=wse2 mapping=ladder workload.batch=[1]",
-        "chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.simulated_layers=2",
+        Slow("chip=wse2 model=deepseek_v2_lite workload.batch=[1] workload.sequence=[512] mapping.simulated_layers=2"),
         "chip=wse3 model=mistral_7b workload.batch=[1,3] workload.sequence=[4096,8192] workload.decode_context=last",
-        "chip=h200 model=[gemma3_12b,llama4_scout,deepseek_v32,qwen3_next_80b_a3b,nemotron3_nano] mapping.both.tp=8 "
-        "workload.batch=[2,4] workload.prompt=9000 workload.output=64",
-        "chip=h800_ep model=[deepseek_v4_flash,minimax_m3,qwen3_235b_a22b] mapping.both.ep=64 workload.batch=[256] "
-        "workload.prompt=5000 workload.output=8",
-        "chip=npu64 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
-        "chip=wse2 model=[qwen35_27b,nemotron3_nano] workload.batch=[1] workload.sequence=[3000] mapping.simulated_layers=4",
-        "chip=tile_gh200 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]",
-        "chip=tile_gh200 model=qwen35_27b +mapping.decode.state_share=0.3 workload.batch=[1] workload.sequence=[3000]",
-        "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
-        "workload.sequence=[3000]",
+        Slow(
+            "chip=h200 model=[gemma3_12b,llama4_scout,deepseek_v32,qwen3_next_80b_a3b,nemotron3_nano] mapping.both.tp=8 "
+            "workload.batch=[2,4] workload.prompt=9000 workload.output=64"
+        ),
+        Slow(
+            "chip=h800_ep model=[deepseek_v4_flash,minimax_m3,qwen3_235b_a22b] mapping.both.ep=64 workload.batch=[256] "
+            "workload.prompt=5000 workload.output=8"
+        ),
+        Slow("chip=npu64 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]"),
+        Slow(
+            "chip=wse2 model=[qwen35_27b,nemotron3_nano] workload.batch=[1] workload.sequence=[3000] mapping.simulated_layers=4"
+        ),
+        Slow("chip=tile_gh200 model=[gemma3_12b,qwen35_27b,nemotron3_nano] workload.batch=[2] workload.sequence=[3000]"),
+        Slow("chip=tile_gh200 model=qwen35_27b +mapping.decode.state_share=0.3 workload.batch=[1] workload.sequence=[3000]"),
+        Slow(
+            "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} "
+            "workload.batch=[1] workload.sequence=[3000]"
+        ),
         "chip=tile_gh200 model=mistral_small_4 +model.mistral_small_4.indexer={heads:16,dim:128,top:512} workload.batch=[1] "
         "workload.sequence=[1000] +mapping.precision.index=mxfp4",
-        "chip=wafer64 model=qwen3_next_80b_a3b workload.batch=[64] workload.prompt=3000 workload.output=8",
-        "chip=dojo model=qwen3_1b7 workload.batch=[2] workload.sequence=[512]",
-        "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 fidelity=events",
-        "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
-        "mapping.decode.rows=4 fidelity=events",
+        Slow("chip=wafer64 model=qwen3_next_80b_a3b workload.batch=[64] workload.prompt=3000 workload.output=8"),
+        Slow("chip=dojo model=qwen3_1b7 workload.batch=[2] workload.sequence=[512]"),
+        Slow(
+            "chip=wse2 model=qwen3_1b7 model.qwen3_1b7.layers=2 $TINY mapping.prefill.rows=8 mapping.decode.rows=6 "
+            "fidelity=events"
+        ),
+        Slow(
+            "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=1 $TINY mapping.prefill.rows=6 "
+            "mapping.decode.rows=4 fidelity=events"
+        ),
         "chip=wse2 model=deepseek_v4_flash workload.batch=[1] workload.prompt=1024 workload.output=64",
         "chip=wse2 model=deepseek_v4_flash workload.sequence=[256] mapping.simulated_layers=1 fidelity=events@6",
         "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=analytical@6",
-        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6",
-        "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
-        "mapping.simulated_layers=2 fidelity=events@4",
-        "chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=cycles@6",
-        "chip=npu64 model=qwen3_4b workload.sequence=[512]",
+        Slow("chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=events@6"),
+        Slow(
+            "chip=wse2 mapping=ladder model=mixtral_8x7b workload.batch=[1] workload.sequence=[256] "
+            "mapping.simulated_layers=2 fidelity=events@4"
+        ),
+        Slow("chip=wse2 model=qwen3_1b7 workload.sequence=[256] fidelity=cycles@6"),
+        Slow("chip=npu64 model=qwen3_4b workload.sequence=[512]"),
         "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.placement=linear_seq",
-        "chip=npu64 model=deepseek_v2_lite workload.sequence=[2048]",
-        "chip=npu256 model=mixtral_8x7b workload.batch=[1,3] workload.sequence=[4096] mapping.both.experts=whole",
-        "chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_context=last",
-        "chip=npu64 model=qwen3_4b workload.sequence=[512] fidelity=events",
-        "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.experts=whole "
-        "mapping.both.partition=mn_k mapping.both.placement=mesh fidelity=events",
-        "chip=npu64 model=deepseek_v2_lite workload.sequence=[256] mapping.both.partition=mn fidelity=events",
-        "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.both.tp=16 fidelity=cycles",
-        "chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles",
-        "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
-        "workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
-        "workload.sequence=[512]",
+        Slow("chip=npu64 model=deepseek_v2_lite workload.sequence=[2048]"),
+        Slow("chip=npu256 model=mixtral_8x7b workload.batch=[1,3] workload.sequence=[4096] mapping.both.experts=whole"),
+        Slow("chip=tile32 model=mistral_7b mapping=npu workload.sequence=[8192] workload.decode_context=last"),
+        Slow("chip=npu64 model=qwen3_4b workload.sequence=[512] fidelity=events"),
+        Slow(
+            "chip=npu64 model=mixtral_8x7b workload.sequence=[256] mapping.both.experts=whole "
+            "mapping.both.partition=mn_k mapping.both.placement=mesh fidelity=events"
+        ),
+        Slow("chip=npu64 model=deepseek_v2_lite workload.sequence=[256] mapping.both.partition=mn fidelity=events"),
+        Slow("chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.both.tp=16 fidelity=cycles"),
+        Slow("chip=npu64 model=mistral_7b workload.sequence=[256] mapping.both.partition=input_only fidelity=cycles"),
+        Slow(
+            "chip=npu64 mapping=npu_prefetch model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+            "workload.sequence=[512]"
+        ),
+        Slow(
+            "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 workload.batch=[1,16] "
+            "workload.sequence=[512]"
+        ),
         "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=ktree "
         "mapping.prefill.allreduce.ktree_k=3 workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.allreduce.algorithm=two_level "
-        "mapping.both.allreduce.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=two_level "
-        "mapping.both.placement=mesh workload.sequence=[256] fidelity=events",
-        "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles",
+        Slow(
+            "chip=npu64 mapping=npu_ktree model=mixtral_8x7b mapping.both.tp=8 mapping.both.allreduce.algorithm=two_level "
+            "mapping.both.allreduce.ktree_k=null mapping.both.placement=mesh workload.sequence=[512]"
+        ),
+        Slow(
+            "chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 mapping.prefill.allreduce.algorithm=two_level "
+            "mapping.both.placement=mesh workload.sequence=[256] fidelity=events"
+        ),
+        Slow("chip=npu64 mapping=npu_ktree model=qwen3_4b mapping.both.tp=8 workload.sequence=[64] fidelity=cycles"),
         "chip=npu_dse model=llama3_8b mapping.both.tp=8 mapping.both.allreduce=tree "
         "chip.network.latency_per=hop chip.network.ports=3",
         "chip=mi300x model=qwen3_8b mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=2 "
         "chip.network.latency_per=hop chip.network.latency=2us workload.batch=[1,16]",
         "chip=tpu_v5p model=llama3_8b mapping.both.tp=4 mapping.both.allreduce=two_level chip.network.latency_per=hop",
-        "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 mapping.both.pp=8 workload.batch=[1,16] "
-        "workload.sequence=[512]",
+        Slow(
+            "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 mapping.both.pp=8 workload.batch=[1,16] "
+            "workload.sequence=[512]"
+        ),
         "chip=npu64 mapping=npu_flat_attention model=deepseek_v2_lite mapping.both.tp=8 mapping.both.placement=mesh "
         "workload.sequence=[256] fidelity=events",
         "chip=npu64 mapping=npu_prefetch model=mixtral_8x7b mapping.both.tp=8 workload.sequence=[256] fidelity=events",
-        "chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20",
-        "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20",
-        "chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]",
-        "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_context=last",
-        "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 workload.expert_load=even",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=8 model=deepseek_v3 workload.batch=[64,256] workload.prompt=1024 "
-        "workload.output=4 mapping.both.ep=16 mapping.both.all_to_all=hierarchical workload.expert_load=sampled",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
-        "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2",
-        "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
-        "workload.prompt=512 workload.output=4 mapping.both.ep=4 $EXPERTS mapping.precision.weights=fp8_128x128 "
-        "mapping.precision.activations=fp8_1x128",
-        "chip=b200 model=mixtral_8x7b mapping.both.tp=2 workload.batch=[64] $EXPERTS",
-        "chip=ascend910b model=llama3_8b mapping.both.tp=2 mapping.precision.weights=int4_g128 mapping.precision.kv=int4_head",
-        "chip=npu64 model=qwen3_30b_a3b workload.sequence=[512] mapping.both.experts=whole $EXPERTS",
+        Slow("chip=tile32 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20"),
+        Slow("chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20"),
+        Slow("chip=tile_gh200 model=mixtral_8x7b workload.batch=[1,4] workload.sequence=[1024]"),
+        Slow(
+            "chip=npu64 mapping=flat model=mistral_7b workload.batch=[2] workload.sequence=[8192] workload.decode_context=last"
+        ),
+        Slow(
+            "chip=wafer64 model=deepseek_v3 workload.batch=[1024] workload.prompt=4096 workload.output=4 "
+            "workload.expert_load=even"
+        ),
+        Slow(
+            "chip=h800_ep chip.dies.rows=2 chip.dies.cols=8 model=deepseek_v3 workload.batch=[64,256] workload.prompt=1024 "
+            "workload.output=4 mapping.both.ep=16 mapping.both.all_to_all=hierarchical workload.expert_load=sampled"
+        ),
+        Slow(
+            "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+            "workload.prompt=512 workload.output=4 mapping.both.ep=4 mapping.both.tp=2 mapping.both.pp=2"
+        ),
+        Slow(
+            "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
+            "workload.prompt=512 workload.output=4 mapping.both.ep=4 $EXPERTS mapping.precision.weights=fp8_128x128 "
+            "mapping.precision.activations=fp8_1x128"
+        ),
+        Slow("chip=b200 model=mixtral_8x7b mapping.both.tp=2 workload.batch=[64] $EXPERTS"),
+        Slow(
+            "chip=ascend910b model=llama3_8b mapping.both.tp=2 mapping.precision.weights=int4_g128 "
+            "mapping.precision.kv=int4_head"
+        ),
+        Slow("chip=npu64 model=qwen3_30b_a3b workload.sequence=[512] mapping.both.experts=whole $EXPERTS"),
         "chip=npu64 model=qwen3_4b workload.sequence=[512] mapping.precision.weights=int4_g32 mapping.precision.kv=mxfp8",
         "chip=wafer64 chip.dies.rows=2 chip.dies.cols=4 $SMALL model=deepseek_v2_lite workload.batch=[16,48] "
         "workload.prompt=100 workload.output=8 mapping.both.tp=2 mapping.both.ep=4 mapping.both.pp=2 "
@@ -138,24 +184,34 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.both.placement=linear mapping.both.experts.shared_copies=4",
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite workload.batch=[16] "
         "workload.prompt=512 workload.output=4 mapping.both.ep=8 mapping.both.all_to_all=hierarchical fidelity=events",
-        "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
-        "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events",
-        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
-        "workload.output=4 fidelity=events",
-        "chip=tile_gh200 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 workload.batch=[1] "
-        "workload.prompt=32 workload.output=4 "
-        "mapping.both.attention.dataflow=flat_seq fidelity=events",
-        "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20 "
-        "mapping.decode.attention.dataflow=flash_split",
+        Slow(
+            "chip=wafer64 chip.dies.rows=2 chip.dies.cols=2 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 "
+            "workload.batch=[4] workload.prompt=40 workload.output=2 mapping.both.ep=4 mapping.both.pp=1 fidelity=events"
+        ),
+        Slow(
+            "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload.batch=[1] workload.prompt=64 "
+            "workload.output=4 fidelity=events"
+        ),
+        Slow(
+            "chip=tile_gh200 $SMALL model=deepseek_v2_lite model.deepseek_v2_lite.layers=2 workload.batch=[1] "
+            "workload.prompt=32 workload.output=4 "
+            "mapping.both.attention.dataflow=flat_seq fidelity=events"
+        ),
+        Slow(
+            "chip=tile_gh200 model=deepseek_v2_lite workload.batch=[2] workload.prompt=300 workload.output=20 "
+            "mapping.decode.attention.dataflow=flash_split"
+        ),
         "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
         "mapping.decode.attention.dataflow=flash_split",
-        "chip=tile_gh200 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20 "
-        "mapping.both.attention.dataflow=flat_rows",
+        Slow(
+            "chip=tile_gh200 model=qwen3_1b7 workload.batch=[2] workload.prompt=300 workload.output=20 "
+            "mapping.both.attention.dataflow=flat_rows"
+        ),
         "chip=npu64 mapping=npu_flat_attention model=qwen3_4b mapping.both.tp=8 workload.batch=[2] workload.sequence=[300] "
         "mapping.both.attention.dataflow=flat_rows",
         "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=analytical@4",
-        "chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4",
-        "chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4",
+        Slow("chip=tile_gh200 model=mixtral_8x7b workload.sequence=[512] fidelity=events@4"),
+        Slow("chip=tile_gh200 model=qwen3_1b7 workload.sequence=[512] fidelity=cycles@4"),
         "chip=a100 stack=sglang_he2025 mapping.both.tp=16",
         "chip=npu64 model=qwen3_4b mapping.both.tp=16 mapping.both.pp=4 mapping.both.placement=mesh "
         "mapping.both.partition=auto workload.batch=[1,16] workload.sequence=[512]",
@@ -247,14 +303,14 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=analytical@4",
         "chip=wse2 workload=gemm workload.shapes=[300x512x700] fidelity=events@4",
         "chip=wse2 workload=gemv workload.shapes=[1x512x700] fidelity=cycles@4",
-        "chip=tile32 workload=gemm mapping=product mapping.rows=8 workload.shapes=[300x512x700,1024x512x300]",
+        Slow("chip=tile32 workload=gemm mapping=product mapping.rows=8 workload.shapes=[300x512x700,1024x512x300]"),
         "chip=npu64 workload=gemm mapping=product mapping.rows=4 workload.shapes=[60x40x80] fidelity=events",
     ),
     "tile_product": (
         "chip=tile32 workload=gemm workload.shapes=[300x512x700,1x512x300]",
         "chip=tile_gh200 workload=gemv",
         "chip=npu64 workload=gemm mapping=summa workload.shapes=[4096x512x700]",
-        "chip=tile32 $SMALL workload=gemm workload.shapes=[300x512x700] fidelity=events",
+        Slow("chip=tile32 $SMALL workload=gemm workload.shapes=[300x512x700] fidelity=events"),
         "chip=tile32 $SMALL workload=gemm workload.shapes=[200x256x300] fidelity=cycles",
         "chip=tile_gh200 workload=gemm workload.shapes=[3x512x96] mapping.split_k=16",
         "chip=tile32 $SMALL workload=gemm workload.shapes=[3x512x96] mapping.split_k=4 fidelity=events",
@@ -311,9 +367,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=tile32 workload=attention workload.keys=[256,1000] workload.heads=8 workload.kv_heads=2",
         "chip=npu64 workload=attention workload.keys=[600] workload.queries=2 workload.causal=true workload.heads=8",
         "chip=tile_gh200 $LATENT workload.keys=[600] workload.queries=2",
-        "chip=tile32 workload=attention fidelity=events",
-        "chip=tile32 workload=attention workload.keys=[1000] workload.heads=8 workload.kv_heads=2 workload.causal=true "
-        "workload.window=[0,200]",
+        Slow("chip=tile32 workload=attention fidelity=events"),
+        Slow(
+            "chip=tile32 workload=attention workload.keys=[1000] workload.heads=8 workload.kv_heads=2 workload.causal=true "
+            "workload.window=[0,200]"
+        ),
         "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.causal=true workload.window=[100] "
         "fidelity=events",
         "chip=tile32 $SMALL workload=attention workload.keys=[256] workload.heads=4 workload.kv_heads=2 fidelity=events",
@@ -332,31 +390,37 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "mapping.rows=2 mapping.cols=2 mapping.queries=64 mapping.keys=64 fidelity=events",
         "chip=tile32 workload=attention fidelity=analytical@4",
         "chip=tile32 workload=attention fidelity=events@4",
-        "chip=tile32 workload=attention fidelity=cycles@8",
+        Slow("chip=tile32 workload=attention fidelity=cycles@8"),
     ),
     "serving": (
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.policy=chunked_prefill",
-        "chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked_prefill",
-        "chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2",
-        "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1",
-        "chip=npu64 model=gemma3_12b $SERVED",
+        Slow("chip=wse2 model=llama3_8b $SERVED mapping.serving.policy=chunked_prefill"),
+        Slow("chip=h200 model=gemma3_12b $SERVED mapping.both.tp=2"),
+        Slow("chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 mapping.serving.prefill_instances=1"),
+        Slow("chip=npu64 model=gemma3_12b $SERVED"),
         "chip=ascend910b model=deepseek_v2_lite mapping.both.tp=8 $SERVED workload.arrivals=constant workload.rate=100Hz",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.both.allreduce=tree chip.network.ports=3",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=ktree mapping.both.ktree_k=1",
         "chip=mi300x model=qwen3_8b $SERVED mapping.both.tp=8 mapping.both.allreduce=two_level",
         "chip=a100 mapping=serving model=mixtral_8x7b mapping.both.tp=8 $SERVED workload.arrivals=gamma workload.cv=2 "
         "mapping.serving.prefill_instances=1",
-        "chip=wse2 model=qwen3_1b7 $SERVED",
+        Slow("chip=wse2 model=qwen3_1b7 $SERVED"),
         "chip=wse2 model=qwen3_1b7 $SERVED mapping.precision.kv=mxfp4",
         "chip=wse2 model=llama3_8b $SERVED mapping.prefill.rows=660 mapping.kv_placement=concat "
         "mapping.serving.policy=chunked_prefill "
         "mapping.serving.max_batched_tokens=200",
-        "chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1",
-        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.max_batch_size=4",
-        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.max_batch_size=4 mapping.both.attention.dataflow=flat_rows",
+        Slow("chip=dojo model=mixtral_8x7b model.mixtral_8x7b.layers=4 $SERVED mapping.serving.prefill_instances=1"),
+        Slow(
+            "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 "
+            "workload.prompt=60 "
+            "workload.output=4 mapping.serving.max_batch_size=4"
+        ),
+        Slow(
+            "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 "
+            "workload.prompt=60 "
+            "workload.output=4 mapping.serving.max_batch_size=4 mapping.both.attention.dataflow=flat_rows"
+        ),
         "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
         "mapping.both.tp=2 mapping.serving.max_batch_size=2 mapping.serving.max_batched_tokens=64 "
         "workload=serving workload.requests=2 "
@@ -365,10 +429,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "model.deepseek_v2_lite.layers=4 mapping.both.ep=8 mapping.serving.max_batch_size=16 "
         "mapping.serving.max_batched_tokens=1024 $SERVED "
         "fidelity=events",
-        "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
-        "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 "
-        "mapping.serving.max_batch_size=4 "
-        "mapping.serving.max_batched_tokens=256",
+        Slow(
+            "chip=wafer64 chip.dies.rows=1 chip.dies.cols=2 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 mapping.both.ep=1 "
+            "mapping.both.tp=2 workload=serving workload.requests=4 workload.prompt=60 workload.output=4 "
+            "mapping.serving.max_batch_size=4 "
+            "mapping.serving.max_batched_tokens=256"
+        ),
         "chip=h800_ep chip.dies.rows=2 chip.dies.cols=4 chip.nodes.size=4 model=deepseek_v2_lite "
         "model.deepseek_v2_lite.layers=4 mapping.both.ep=4 mapping.serving.max_batch_size=64 "
         "mapping.serving.max_batched_tokens=2048 "
@@ -377,22 +443,28 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2",
         "chip=npu256 model=mixtral_8x7b $SERVED mapping.both.pp=16 mapping.serving.prefill_cores=128 "
         "mapping.serving.arrangement=dp_first chip.decode.rows=32",
-        "chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED",
+        Slow("chip=npu64 model=deepseek_v2_lite mapping=npu_serving_wsc_llm mapping.both.pp=8 $SERVED"),
         "chip=npu64 model=qwen3_30b_a3b $SERVED mapping.both.experts=whole mapping.both.tp=8 mapping.both.pp=2 $EXPERTS",
         "chip=b200 model=qwen3_30b_a3b mapping.both.tp=8 $SERVED $EXPERTS",
         "chip=npu_dse model=qwen3_1b7 mapping.both.tp=8 $SERVED mapping.serving.prefill_instances=1 "
         "mapping.serving.prefill_policy=chunked_prefill "
         "mapping.serving.prefix_cache=shared workload.sessions={turns:2,think:1s}",
         "chip=h200 model=qwen35_27b $SERVED mapping.both.tp=4 workload.speculation={tokens:1,acceptance:0.7}",
-        "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 mapping.serving.prefill_policy=chunked_prefill",
-        "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 workload.prompt=60 "
-        "workload.output=4 mapping.serving.max_batch_size=4 mapping.serving.instances=2 "
-        "mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware",
-        "chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware",
-        "chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16",
-        "chip=npu64 $FEW fidelity=events",
-        "chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events",
-        "chip=npu64 $FEW fidelity=cycles",
+        Slow(
+            "chip=wse2 model=qwen3_1b7 $SERVED mapping.serving.prefill_instances=1 "
+            "mapping.serving.prefill_policy=chunked_prefill"
+        ),
+        Slow(
+            "chip=tile32 $SMALL model=qwen3_1b7 model.qwen3_1b7.layers=2 workload=serving workload.requests=4 "
+            "workload.prompt=60 "
+            "workload.output=4 mapping.serving.max_batch_size=4 mapping.serving.instances=2 "
+            "mapping.serving.prefill_instances=1 mapping.serving.routing=cache_aware"
+        ),
+        Slow("chip=npu64 model=qwen3_1b7 $SERVED mapping.serving.routing=cache_aware"),
+        Slow("chip=npu64 mapping=npu_serving_prefetch model=qwen3_1b7 $SERVED mapping.both.tp=16"),
+        Slow("chip=npu64 $FEW fidelity=events"),
+        Slow("chip=npu64 mapping=npu_serving_wsc_llm $FEW fidelity=events"),
+        Slow("chip=npu64 $FEW fidelity=cycles"),
     ),
 }
 """Overrides by judge, those of kernels by themselves by kernel and machine; ``fidelity=`` among them, else the closed form."""
