@@ -91,7 +91,7 @@ overrides of the run:
   search=NAME search.budget=N   local, tpe, nsga2, nsga3, qmc, random, exhaustive, gp, none or auto; number of designs
   search.stop.time='20 min'     time limit; also search.stop.stagnation=DESIGNS
   verify=next                   evaluate the best designs at the next higher fidelity; verify=none skips verification
-  workers=ray workers.count=N   processes: serial, ray or auto
+  workers=NAME workers.count=N  serial, processes, ray or auto; number of processes
   name=NEW seed=N               a new study beside the stored one
   run_dir=DIR store=URL         places of the report and of the results""",
         (TRUST_FLAG,),

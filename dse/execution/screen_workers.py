@@ -6,6 +6,7 @@ These stay until the screen ends, and get the kinds of chips that they know.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import Pool, WorkerInterval, repays_start
 from dse.execution.pool.worker_calls import OneByOne
+from dse.execution.pool.worker_kind import PoolNotStartedError
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.work_pieces import cut_pieces, relative_cost
 from dse.space.array_math import Array
@@ -86,13 +88,20 @@ class ScreenWorkers:
         Raises:
             DesignError: as of `Pool.map`, or what `work` raises.
         """
-        spent, timed, settings = 0.0, 0, self._settings
+        spent, timed = 0.0, 0
         for place, (rows, item) in enumerate(zip(parts, split_columns(columns, parts), strict=True)):
             # the first of all pays for imports and compilation, and tells nothing of those to come
             left = spent / timed * (len(parts) - place) if timed else 0.0
-            if self._pool or self._at_once or repays_start(left, settings.expected_count, settings.start_time):
-                yield from self._map_shared(work, columns, parts[place:], what, known=known)
-                return
+            repays = repays_start(left, self._settings.expected_count, self._settings.start_time)
+            if self._pool or self._at_once or repays:
+                shared = self._map_shared(work, columns, parts[place:], what, known=known)
+                try:
+                    yield next(shared)
+                except PoolNotStartedError as error:
+                    self._go_on_alone(error)
+                else:
+                    yield from shared
+                    return
             start = time.monotonic()
             found_work = work(item)
             if self._warm:
@@ -116,6 +125,14 @@ class ScreenWorkers:
             self.turns.append(turn)
             pace[kinds[place]] = turn.cpu / relative_cost(len(pieces[place].rows))
             yield pieces[place].rows, outcomes
+
+    def _go_on_alone(self, error: PoolNotStartedError) -> None:
+        """Work here where others that nobody asked for do not start."""
+        if self._settings.kind != "auto":
+            raise error
+        say(f"  {error}, as now")
+        self.close()
+        self._settings = replace(self._settings, kind="serial")
 
     def _start_pool(self) -> Pool:
         if self._pool is None:

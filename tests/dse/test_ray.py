@@ -47,9 +47,9 @@ PATIENCE = 300.0
 
 def hired(study: Any, evaluate: Evaluate | None = None, **crew: Any) -> StudyWorkers:
     """Workers for a study."""
-    limits = {"count": 2, "time_limit": 60.0, "memory_limit": 2.0**29, **crew}
+    limits = {"kind": "ray", "count": 2, "time_limit": 60.0, "memory_limit": 2.0**29, **crew}
     base = study.question.base
-    settings = WorkerSettings("ray", **limits)
+    settings = WorkerSettings(**limits)
     return StudyWorkers(
         make_worker_kind(settings),
         evaluate or make_evaluator(study.question.workload, study.fidelity),
@@ -84,13 +84,15 @@ def test_what_a_worker_cannot_read_is_named_by_the_worker_s_own_words(cluster: s
     assert "AttributeError: type object 'int' has no attribute 'field_of_a_newer_version'" in result.error
 
 
-@slow_if(lambda count: count > 1)
-@pytest.mark.parametrize(("name", "count"), [("nsga2", 2), ("tpe", 1)])
-def test_workers_in_other_processes_find_what_serial_ones_find(cluster: str, tmp_path: Path, count: int, name: str) -> None:
+@slow_if(lambda count, kind: count > 1 and kind == "ray")
+@pytest.mark.parametrize(("name", "count", "kind"), [("nsga2", 2, "ray"), ("tpe", 1, "ray"), ("nsga2", 2, "processes")])
+def test_workers_in_other_processes_find_what_serial_ones_find(
+    cluster: str, tmp_path: Path, count: int, name: str, kind: str
+) -> None:
     options = (f"search={name}", "search.budget=96")
     serial = searched(toy(tmp_path / "serial", *options))
     study = toy(tmp_path / "ray", *options)
-    workers = hired(study, count=count)
+    workers = hired(study, count=count, kind=kind)
     results = searched(study, workers=workers)
     workers.close()
     assert results == serial

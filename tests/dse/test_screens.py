@@ -151,13 +151,14 @@ def test_workers_screen_as_one_does(tmp_path: Path) -> None:
     """Row by row the same, whoever is done first; and what is on disk is not evaluated again."""
     words = ("screen.run=true", "screen.limit=64", "screen.fidelity=steady_state", "workload.requests=40")
     tables = {}
-    for kind in ("serial", "ray"):
+    for kind in ("serial", "processes", "ray"):
         study = find_study("npu_serving", *words, f"workers={kind}", "workers.count=2", f"run_dir={tmp_path / kind}")
         done: list[int] = []
         screen = run_screen(study, lambda now, total, size, done=done: done.append(now))  # type: ignore[misc]
         assert (screen.rows, screen.evaluated, done[-1]) == (64, 64, 64)
         assert run_screen(study, lambda now, total, size: None).evaluated == 0
         tables[kind] = rows_of(screen)
+    pd.testing.assert_frame_equal(tables["serial"], tables["processes"], check_exact=True)
     pd.testing.assert_frame_equal(tables["serial"], tables["ray"], check_exact=True)
 
 

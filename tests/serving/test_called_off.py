@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from threading import Event
 
 import numpy as np
 import pytest
@@ -32,8 +33,10 @@ def _long(count: int) -> ServingRun:
 
 def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
     ended: list[BaseException] = []
+    begun = Event()
 
     def run(count: int) -> None:
+        begun.set()
         try:
             _long(count)
         except BaseException as error:
@@ -41,7 +44,7 @@ def test_a_command_that_is_told_to_end_waits_for_no_run() -> None:
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        _told_to_end(run)
+        _told_to_end(run, begun)
     for _ in range(100):
         if ended:
             break
@@ -56,9 +59,10 @@ def test_runs_that_are_waited_for_are_whole() -> None:
     assert np.array_equal(result["completed"], _long(3)["completed"])
 
 
-def _told_to_end(run: Callable[[int], None]) -> None:
+def _told_to_end(run: Callable[[int], None], begun: Event) -> None:
     """Leaves runs, of which one goes on, as a command does after Ctrl-C."""
     with thread_pool() as several:
         several.wait()
         several.submit(OneByOne(run), [Item(place, 100_000) for place in range(20)])
+        begun.wait()
         raise KeyboardInterrupt

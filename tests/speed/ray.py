@@ -1,4 +1,4 @@
-"""How fast Ray's workers are, each line beside its baseline: python -m tests.speed.ray
+"""How fast workers are, each line beside its baseline: python -m tests.speed.ray [two|overhead|genetic|kill] [processes|ray]
 
 Wall time; machines are shared and noisy: quote the ratios. Evaluations sleep, so that the driver and two workers do not
 share two cores; their results are sums of their knobs.
@@ -47,14 +47,15 @@ class Sleeping:
         return results
 
 
-def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0) -> float:
+def timed(kind: str, name: str, designs: int, seconds: float, count: int, kill: float = 0.0) -> float:
     """Seconds of a search, from its first ask to its last result; workers are up and warm before.
 
     Args:
+        kind: of workers.
         name: of the sampler.
         designs: the budget.
         seconds: of an evaluation.
-        count: of Ray's workers; 0 evaluates in this process.
+        count: of workers; 0 evaluates in this process.
         kill: after these seconds, one of them.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def timed(name: str, designs: int, seconds: float, count: int, kill: float = 0.0
         window = study.search.window
         workers: WorkerPool = SerialWorkers(evaluate)
         if count:
-            settings = WorkerSettings("ray", count)
+            settings = WorkerSettings(kind, count)
             workers = StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
@@ -94,9 +95,9 @@ def processes(folder: str) -> list[int]:
     return [int(path.stem) for path in Path(folder).glob("*.pid")]
 
 
-def two_against_one() -> tuple[str, str, str]:
-    one_worker, two = (timed("random", 400, 0.05, count) for count in (1, 2))
-    what = "two workers against one, 400 designs of 50 ms"
+def two_against_one(kind: str) -> tuple[str, str, str]:
+    one_worker, two = (timed(kind, "random", 400, 0.05, count) for count in (1, 2))
+    what = f"two workers of {kind} against one, 400 designs of 50 ms"
     return (
         what,
         f"{one_worker / two:.2f} times as fast ({two:.1f} s)",
@@ -104,30 +105,37 @@ def two_against_one() -> tuple[str, str, str]:
     )
 
 
-def overhead(name: str, designs: int) -> tuple[str, str, str]:
-    ray, serial = (timed(name, designs, 0.0, count) for count in (2, 0))
-    what = f"driver with Ray, {name}, {designs:,} designs that cost nothing"
-    return what, f"{ray / designs * 1e3:.2f} ms a design", f"{serial / designs * 1e3:.2f} ms serial, the sampler's own in both"
+def overhead(kind: str, name: str, designs: int) -> tuple[str, str, str]:
+    spent, serial = (timed(kind, name, designs, 0.0, count) for count in (2, 0))
+    what = f"driver with {kind}, {name}, {designs:,} designs that cost nothing"
+    return (
+        what,
+        f"{spent / designs * 1e3:.2f} ms a design",
+        f"{serial / designs * 1e3:.2f} ms serial, the sampler's own in both",
+    )
 
 
-def killing() -> tuple[str, str, str]:
-    whole, broken = (timed("random", 2000, 0.05, 2, kill) for kill in (0.0, 15.0))
-    what = "one of two workers killed, 2,000 designs of 50 ms"
+def killing(kind: str) -> tuple[str, str, str]:
+    whole, broken = (timed(kind, "random", 2000, 0.05, 2, kill) for kill in (0.0, 15.0))
+    what = f"one of two workers of {kind} killed, 2,000 designs of 50 ms"
     return what, f"{broken / whole - 1:+.1%} ({broken:.1f} s)", f"{whole:.1f} s undisturbed"
 
 
 def main() -> None:
-    lines: dict[str, Callable[[], tuple[str, str, str]]] = {
+    lines: dict[str, Callable[[str], tuple[str, str, str]]] = {
         "two": two_against_one,
-        "overhead": lambda: overhead("random", 20_000),
-        "genetic": lambda: overhead("nsga2", 2_000),
+        "overhead": lambda kind: overhead(kind, "random", 20_000),
+        "genetic": lambda kind: overhead(kind, "nsga2", 2_000),
         "kill": killing,
     }
-    table = Table(title="Ray", title_justify="left")
+    said = sys.argv[1:]
+    kinds = [word for word in said if word not in lines] or ["processes", "ray"]
+    table = Table(title="Workers", title_justify="left")
     for column in ("what", "measured", "baseline"):
         table.add_column(column)
-    for name in sys.argv[1:] or lines:
-        table.add_row(*lines[name]())
+    for name in [word for word in said if word in lines] or lines:
+        for kind in kinds:
+            table.add_row(*lines[name](kind))
     Console(width=150, highlight=False).print(table)
 
 

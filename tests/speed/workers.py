@@ -1,10 +1,10 @@
-"""What workers add to a screen's work: python -m tests.speed.workers [DESIGNS] [COUNT ...] [OVERRIDE ...]
+"""What workers add to a screen's work: python -m tests.speed.workers [KIND] [DESIGNS] [COUNT ...] [OVERRIDE ...]
 
-Screens the same designs of studies/mesh_llm, which may be left out by bounds, by one process and by so many of Ray's workers (1
-and 2), and says the CPU that each process took from the start of the screen to its end. On a shared machine that alone means
-something. Beside the wall clock, Ray's start apart, stands what the screen would take on processors of its own: the CPU of this
-process, which works while workers wait, and of each stage that of the worker who had most of it. RAY_worker_niceness=0 lets
-workers have their share where other processes run.
+Screens the same designs of studies/mesh_llm, which may be left out by bounds, by so many workers (1 and 2) of a kind, processes
+or ray, and says the CPU that each process took from the start of the screen to its end. On a shared machine that alone means
+something. Beside the wall clock, the start of workers apart, stands what the screen would take on processors of its own, at
+best: the CPU of this process between stages, when workers wait, and of each stage that of the worker who had most of it, or of
+this process where that had more. RAY_worker_niceness=0 lets Ray's workers have their share where other processes run.
 """
 
 import os
@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.commands.notebook_api import find_study
 from dse.execution.pool.dispatch import WorkerInterval
-from dse.execution.screen import run_screen, screen_workers
+from dse.execution.pool.worker_settings import WorkerSettings
+from dse.execution.screen import run_screen
+from dse.execution.screen_workers import ScreenWorkers
 from tests.samples import AT_ONE_RATE
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -73,8 +75,10 @@ class Watch:
     def said(self) -> str:
         """By process."""
         parts = sorted(self.seconds.items(), key=lambda pair: -pair[1])
-        workers = [f"{seconds:.1f} s" for pid, seconds in parts if self.names[pid].startswith("ray::") and seconds > LEAST]
-        others = sum(seconds for pid, seconds in parts if not self.names[pid].startswith("ray::"))
+        by_ray = any(name.startswith("ray::") for name in self.names.values())
+        at_work = {pid for pid in self.seconds if not by_ray or self.names[pid].startswith("ray::")}
+        workers = [f"{seconds:.1f} s" for pid, seconds in parts if pid in at_work and seconds > LEAST]
+        others = sum(seconds for pid, seconds in parts if pid not in at_work)
         split = f"the process itself {self.own:.1f} s, workers {' + '.join(workers) or 'none'}, Ray beside {others:.1f} s"
         return f"{split}; they held {sum(self.held.values()):,.0f} MB at most"
 
@@ -90,6 +94,20 @@ def above(pid: int, parents: dict[int, int]) -> Iterator[int]:
         yield pid
 
 
+class TimedWorkers(ScreenWorkers):
+    """Workers of a screen that note the CPU of this process while they work, by stage. [s]"""
+
+    def __init__(self, settings: WorkerSettings, *, at_once: bool) -> None:
+        super().__init__(settings, at_once=at_once)
+        self.beside: dict[int, float] = {}
+
+    def map_rows(self, *args: Any, **options: Any) -> Iterator[tuple[Any, Any]]:
+        start, before = time.process_time(), len(self.turns)
+        yield from super().map_rows(*args, **options)
+        if len(self.turns) > before:
+            self.beside[self.turns[-1].stage] = time.process_time() - start
+
+
 class Spent(NamedTuple):
     """What a screen took.
 
@@ -97,7 +115,8 @@ class Spent(NamedTuple):
         watch: CPU by process.
         start, wall: until workers ran, and from then on. [s]
         busy: CPU of each worker that it says of its turns. [s]
-        alone: CPU of this process from then on. [s]
+        own: CPU of this process from then on. [s]
+        alone: of that, CPU between stages, when workers wait. [s]
         least: seconds that the screen takes on processors of its own. [s]
         found: what it found.
     """
@@ -106,48 +125,52 @@ class Spent(NamedTuple):
     start: float
     wall: float
     busy: list[float]
+    own: float
     alone: float
     least: float
     found: str
 
 
-def screened(designs: int, count: int, words: tuple[str, ...]) -> Spent:
-    """A screen by so many workers, 0 for none."""
-    crew = ("workers.kind=ray", f"workers.count={count}") if count else ("workers.kind=serial",)
+def screened(kind: str, designs: int, count: int, words: tuple[str, ...]) -> Spent:
+    """A screen by so many workers of a kind, 0 for none."""
+    crew = (f"workers.kind={kind}", f"workers.count={count}") if count else ("workers.kind=serial",)
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
         study = find_study("mesh_llm", *AT_ONE_RATE, f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
-        with Watch() as watch, screen_workers(study) as hands:
+        with Watch() as watch, TimedWorkers(study.crew, at_once=True) as hands:
             start = time.monotonic()
             if count:
                 hands.hire()
             begin, before = time.monotonic(), time.process_time()
             screen = run_screen(study, lambda done, total, size: None, hands)
-            end, alone = time.monotonic(), time.process_time() - before
+            end, own = time.monotonic(), time.process_time() - before
     text = f"{screen.rows:,} designs, {screen.rows - sum(screen.pruned.values()):,} evaluated, front of {len(screen.front)}"
     busy = [sum(turn.cpu for turn in hands.turns if turn.worker == place) for place in range(count)]
-    return Spent(watch, begin - start, end - begin, busy, alone, alone + longest(hands.turns), text)
+    alone = own - sum(hands.beside.values())
+    return Spent(watch, begin - start, end - begin, busy, own, alone, alone + longest(hands.turns, hands.beside), text)
 
 
-def longest(turns: list[WorkerInterval]) -> float:
-    """CPU of the worker who has most of it in each stage, of all stages, which come one after the other. [s]"""
+def longest(turns: list[WorkerInterval], beside: dict[int, float]) -> float:
+    """CPU of the process that has most of it in each stage, of all stages, which come one after the other. [s]"""
     stages: dict[int, dict[int, float]] = {}
     for turn in turns:
         stage = stages.setdefault(turn.stage, {})
         stage[turn.worker] = stage.get(turn.worker, 0.0) + turn.cpu
-    return sum(max(stage.values()) for stage in stages.values())
+    return sum(max(*stage.values(), beside[number]) for number, stage in stages.items())
 
 
 if __name__ == "__main__":
+    kind = next((word for word in sys.argv[1:] if word in ("processes", "ray")), "processes")
     said = [int(word) for word in sys.argv[1:] if word.isdigit()]
     designs, counts = (said or [4096])[0], said[1:] or [1, 2]
     first: Spent | None = None
     for count in counts:
-        of = screened(designs, count, tuple(word for word in sys.argv[1:] if not word.isdigit()))
+        of = screened(kind, designs, count, tuple(word for word in sys.argv[1:] if "=" in word))
         total = f"{of.watch.total:.1f} s CPU, {of.watch.total / designs * 1e3:.2f} ms a design"
         shares = " + ".join(f"{seconds:.1f} s" for seconds in of.busy) or "none"
-        after = f"start {of.start:.1f} s, then {of.wall:.1f} s: this process {of.alone:.1f} s CPU, workers at work {shares}"
+        own = f"this process {of.own:.1f} s CPU, {of.alone:.1f} s of it between stages"
+        after = f"start {of.start:.1f} s, then {of.wall:.1f} s: {own}, workers {shares}"
         first = first or of
         faster = f"{first.wall / of.wall:.2f} times as fast by wall, {first.least / of.least:.2f} by CPU of the longest"
-        print(f"{of.found}; {count} workers | {total} | {of.watch.said()}", flush=True)
+        print(f"{of.found}; {count} {kind} | {total} | {of.watch.said()}", flush=True)
         print(f"  {after}; {of.least:.1f} s by CPU of the longest worker in each stage; {faster}", flush=True)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -232,7 +233,11 @@ class Pool:
         """
         while self._unanswered and not self._answers:
             self._assign()
-            self._listen()
+            try:
+                self._listen()
+            except PoolNotStartedError:
+                if not self._answers:  # what came before it is answered first, and the next start fails again
+                    raise
         self._assign()  # so that workers go on while answers are looked at
         answers, self._answers = self._answers, []
         self._unanswered -= len(answers)
@@ -267,11 +272,12 @@ class Pool:
         function, rest, given, taken = OneByOne(work), iter(values), 0, 0
         try:
             while True:
-                room = self._rules.window - self._unanswered if self._rules.window else inf
-                items = list[Item]()
-                for value in _first_values(rest, room):
-                    items.append(Item(given, value, kinds[given] if kinds else None, costs[given] if costs else 0.0))
-                    given += 1
+                room = self._rules.window - self._unanswered if self._rules.window else None
+                items = [
+                    Item(place, value, kinds[place] if kinds else None, costs[place] if costs else 0.0)
+                    for place, value in enumerate(islice(rest, room), given)
+                ]
+                given += len(items)
                 self.submit(function, items)
                 if taken == given:
                     return
@@ -297,13 +303,11 @@ class Pool:
     def withdraw(self) -> list[Item]:
         """Take back all items that are not answered; workers that are at some of them are ended."""
         at_workers = [item for worker in self._workers for batch in worker.sent for item in batch]
-        items = [*self._suspects, *at_workers, *self._queue]
+        items, answers = [*self._suspects, *at_workers, *self._queue], self._answers
         if at_workers:
             self._end_workers()
-        self._queue.clear()
-        self._suspects.clear()
-        self._tries.clear()
-        self._unanswered = len(self._answers)
+        self._forget_items()
+        self._answers, self._unanswered = answers, len(answers)
         return items
 
     def close(self) -> None:
@@ -314,10 +318,14 @@ class Pool:
     def _end_workers(self) -> None:
         for worker in self._workers[:]:
             self._drop_worker(worker)
+        self._forget_items()
+        self._affinity = Affinity()
+
+    def _forget_items(self) -> None:
         self._queue.clear()
         self._suspects.clear()
         self._tries.clear()
-        self._answers, self._unanswered, self._affinity = [], 0, Affinity()
+        self._answers, self._unanswered = [], 0
 
     def _encode_work(self, value: Any) -> Any:
         try:
@@ -500,17 +508,6 @@ class Pool:
         self._workers.remove(worker)
         self._gone += worker.cpu
         worker.handle.kill()
-
-
-def _first_values(values: Iterator[Any], most: float) -> Iterator[Any]:
-    """The next values of an iterator, so many at most."""
-    taken = 0
-    while taken < most:
-        try:
-            yield next(values)
-        except StopIteration:
-            return
-        taken += 1
 
 
 def _raised_error(failure: Failure) -> BaseException:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dse.execution.pool.local_worker import HEADER, encode_message
+from dse.execution.pool.local_worker import HEADER, encode_message, pickle_value
 from dse.execution.pool.this_process import ThisProcessWorker
 from dse.execution.pool.worker_calls import Reply
 from dse.execution.pool.worker_kind import DIED, WorkerKind, WorkerLostError, last_line, refuse_start
@@ -135,7 +135,7 @@ class LocalProcesses(WorkerKind[Any]):
 
     def encode(self, value: Any) -> bytes:
         """A pickle of a function or of values."""
-        return pickle.dumps(value)
+        return pickle_value(value)
 
     def start(self) -> LocalWorker:
         """Start a process, which then waits for calls.

@@ -3,11 +3,14 @@
 A message is its length and a pickle. A thread reads ahead, so that this process ends with the one that started it.
 """
 
+import copyreg
+import io
 import os
 import pickle
 import socket
 import threading
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Any
 
 HEADER = 8
@@ -28,7 +31,7 @@ def run_worker(descriptor: int) -> None:
     while True:
         try:
             name, arguments = pickle.loads(calls.get())
-            reply = pickle.dumps(getattr(worker, name)(*arguments))
+            reply = pickle_value(getattr(worker, name)(*arguments))
         except Exception as error:  # what it was sent cannot be read here, or its result not be sent
             reply = pickle.dumps(f"its worker: {type(error).__name__}: {error}")
         connection.sendall(len(reply).to_bytes(HEADER) + reply)
@@ -55,5 +58,26 @@ def _read(connection: socket.socket, length: int) -> bytearray:
 
 def encode_message(content: Any) -> bytes:
     """A message of some content."""
-    pickled = pickle.dumps(content)
+    pickled = pickle_value(content)
     return len(pickled).to_bytes(HEADER) + pickled
+
+
+def pickle_value(value: Any) -> bytes:
+    """A pickle of a value, in which mappings may be read-only views.
+
+    >>> pickle.loads(pickle_value(MappingProxyType({"a": 1})))
+    mappingproxy({'a': 1})
+    """
+    pickled = io.BytesIO()
+    pickler = pickle.Pickler(pickled, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = {**copyreg.dispatch_table, MappingProxyType: _reduce_view}
+    pickler.dump(value)
+    return pickled.getvalue()
+
+
+def _reduce_view(view: Any) -> Any:
+    return _view, (dict(view),)
+
+
+def _view(mapping: Any) -> Any:
+    return MappingProxyType(mapping)
