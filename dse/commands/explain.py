@@ -20,7 +20,8 @@ from dse.config.question import build_question
 from dse.config.setting_effects import find_settings_without_effect, print_no_effects
 from dse.config.unread_settings import find_unread_by_workload
 from dse.config.untrusted_files import TRUST
-from dse.evaluators.accounting.metrics import METRICS
+from dse.documents.front_document import FrontDocument
+from dse.evaluators.accounting.metrics import METRICS, Direction
 from dse.execution.result_frame import DESIGN, report_order
 from dse.execution.study import read_constraints, read_objectives
 from dse.explanations.design_from_overrides import (
@@ -209,8 +210,8 @@ def explain_study_design(
     return replace(why, without_effect=own.without_effect)
 
 
-def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
-    """Front of a stored study, effects of its knobs and cost of its constraints, as JSON values.
+def study_front_record(name: str, *overrides: str, trust: bool = False) -> FrontDocument:
+    """Front of a stored study, effects of its knobs and cost of its constraints, as its document.
 
     Args:
         name: of the study.
@@ -369,7 +370,7 @@ def _load_study(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Stored
     return load(name, *places, trust=trust), [word for word in typed if word not in places]
 
 
-def _usual_objectives(outcome: DesignOutcome) -> dict[str, str]:
+def _usual_objectives(outcome: DesignOutcome) -> dict[str, Direction]:
     known = [name for name in DEFAULT_OBJECTIVES if name in outcome.metrics] or [
         name for name in KERNEL_OBJECTIVES if name in outcome.metrics
     ]
