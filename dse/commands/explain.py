@@ -221,8 +221,16 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> Front
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct, sample, order = _front_arguments(name, overrides, trust=trust)
-    return front_explanation_record(study, members, spent, prices, notes, distinct, sample, order)
+    return loaded_front_record(_load_study(name, overrides, trust=trust)[0])
+
+
+def loaded_front_record(loaded: StoredStudy) -> FrontDocument:
+    """Front of a study that is loaded, as `study_front_record` has it.
+
+    Raises:
+        DesignError: the study has no results here.
+    """
+    return front_explanation_record(*_front_arguments(loaded))
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -230,7 +238,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _, sample, order = _front_arguments(name, overrides, trust=trust)
+    loaded, _ = _load_study(name, overrides, trust=trust)
+    study, members, spent, prices, notes, _, sample, order = _front_arguments(loaded)
     print_front_explanation(study, members, spent, prices, notes, sample, order)
 
 
@@ -340,9 +349,8 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(done, total, "")
 
 
-def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
-    """What is said of a study's front, as `front_record` takes it."""
-    loaded, _ = _load_study(name, overrides, trust=trust)
+def _front_arguments(loaded: StoredStudy) -> tuple[Any, ...]:
+    """What is said of a study's front, as `front_explanation_record` takes it."""
     study, (frame, screened) = loaded.study, loaded.designs()
     members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, screened)
     notes, page = collect_study_caveats(study, frame, screened), PageCache(study)

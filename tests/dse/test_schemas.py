@@ -12,6 +12,7 @@ import pytest
 import dse
 from dse.accuracy.validate import COLUMNS
 from dse.documents import build_schema, document_types
+from dse.terminal.json_text import format_json
 from tests.calibrate.rows import CHIP, SAMPLE
 from tests.dse import fingerprints
 from tests.dse.toy import design_ids
@@ -180,7 +181,9 @@ def test_explain_of_a_study_keeps_to_its_schema(study: str, ran: Path, monkeypat
     code, out, err = typed("explain", "--json", study)
     assert code == 0, err
     assert bool(checked("front", out)["designs"]) == (study != "impossible")
-    first = design_ids(dse.load(study.removeprefix("study=")))[0]
+    loaded = dse.load(study)
+    assert json.loads(format_json(dse.document(loaded)))["designs"] == json.loads(out)["designs"]
+    first = design_ids(loaded)[0]
     code, out, err = typed("explain", "--json", study, "--design", first)
     assert code == 0, err
     assert checked("explain", out)["feasible"] == (study != "impossible")
