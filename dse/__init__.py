@@ -1,7 +1,7 @@
-"""Notebook interface of the driver: `evaluate`, `explain`, `compare_chips`, `run`, `load`.
+"""Notebook interface of the driver: `evaluate`, `explain`, `compare_chips`, `run`, `load`, `document`.
 
-`evaluate` and the others take configuration and return designs, fronts and reports. `StudyObjective` is a study for another
-optimiser, and `LocalSearchSampler` our search for Optuna.
+`evaluate` and the others take configuration and return designs, fronts and reports; `document` gives the record that ``--json``
+prints of an answer. `StudyObjective` is a study for another optimiser, and `LocalSearchSampler` our search for Optuna.
 """
 
 from functools import cache
@@ -20,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from dse.commands.explain import explain_overrides
 
         return explain_overrides
+    if name == "document":
+        from dse.commands.answer_documents import document
+
+        return document
     if name == "StudyObjective":
         from dse.commands.study_objective import StudyObjective
 

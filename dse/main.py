@@ -305,7 +305,8 @@ def _run_list(typed: Namespace) -> int:
 
 
 def _run_schema(typed: Namespace) -> int:
-    from dse.schemas import DOCUMENTS, build_schema, document_stamp
+    from dse.documents import build_schema, document_types
+    from dse.documents.records import record_title
     from dse.terminal.json_text import format_json
 
     if len(typed.words) > 1:
@@ -313,8 +314,8 @@ def _run_schema(typed: Namespace) -> int:
     if typed.words:
         print(format_json(build_schema(typed.words[0]), indent=1))
         return 0
-    for name, (_, command, body) in DOCUMENTS.items():
-        print(f"{name:12}{document_stamp(name):20}{command:40}{body['description']}")
+    for name, document in document_types().items():
+        print(f"{name:12}{document.STAMP:20}{document.COMMAND:40}{record_title(document)}")
     return 0
 
 

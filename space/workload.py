@@ -7,7 +7,7 @@ leaves, and its place stays empty until the batch ends. A serving load is a stre
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -460,7 +460,7 @@ class TraceUse:
 
     file: str
     part: str
-    times: str
+    times: Literal["replayed", "scaled", "drawn"]
     process: str = ""
 
 

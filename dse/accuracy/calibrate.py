@@ -30,14 +30,16 @@ from dse.accuracy.validate import (
     escape_line,
     overrides_of,
     parse_value_range,
+    read_role,
     read_rows,
     unit_of_metric,
 )
+from dse.documents.validate_documents import Role
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import find_metric
 from dse.space.aliases import current_address
 from dse.space.design import Design, stack_designs
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, leaf_at, replace_leaves
 from dse.space.machines import machine_of
 from dse.space.units import parse_quantity
@@ -69,7 +71,7 @@ class MeasuredRow:
     """
 
     id: str
-    role: str
+    role: Role
     metric: str
     unit: str
     divisor: float
@@ -224,8 +226,7 @@ def _read_rows(
 
 
 def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
-    if cells["role"] not in ROLES:
-        raise DesignError(f"column role: no role {cells['role'][:40]!r}; {suggest_nearest(cells['role'], ROLES)}")
+    role = read_role(cells)
     low, high = parse_value_range(cells["value"])
     name = cells["metric"].strip()
     if "(" in name:
@@ -251,9 +252,7 @@ def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> Measure
             divisor = parse_quantity(f"1 {cells['unit']}", unit_of_metric(words, name))
         except DesignError as error:
             raise DesignError(f"column unit: {error}") from None
-    row = MeasuredRow(
-        cells["id"], cells["role"], name, cells["unit"], divisor, low * divisor, high * divisor, question, base, alone
-    )
+    row = MeasuredRow(cells["id"], role, name, cells["unit"], divisor, low * divisor, high * divisor, question, base, alone)
     return row if row.low else replace(row, low=row.high * 1e-9)
 
 

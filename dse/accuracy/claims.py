@@ -19,15 +19,16 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Final, NamedTuple
 
 from dse.accuracy.validate import COLUMNS as PUBLISHED_COLUMNS
 from dse.accuracy.validate import ValidationRow, compare_row, escape_line, overrides_of, parse_value_range, read_rows
 from dse.config.compose import STUDIES
+from dse.documents.claims_document import ClaimPointRecord, ClaimRecord, ClaimVerdict, PaperRecord
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.units import parse_quantity
 
@@ -38,7 +39,10 @@ COLUMNS = (
 TAKEN_FROM_ROW = ("overrides", "baseline", "metric", "value", "unit")
 """Columns that are blank where `row` names a published row."""
 
-REPRODUCED, CONTRADICTED, UNDECIDABLE = VERDICTS = ("reproduced", "contradicted", "undecidable")
+REPRODUCED: Final = "reproduced"
+CONTRADICTED: Final = "contradicted"
+UNDECIDABLE: Final = "undecidable"
+VERDICTS = (REPRODUCED, CONTRADICTED, UNDECIDABLE)
 
 TITLES = {"waferllm": "WaferLLM", "npusim": "NpuSim", "flatattention": "FlatAttention", "preserve": "PRESERVE"}
 """Names of the papers by the names of their files; any other file has the name of its paper."""
@@ -175,7 +179,7 @@ class Decision:
     seconds: float
 
     @cached_property
-    def verdict(self) -> str:
+    def verdict(self) -> ClaimVerdict:
         """Verdict of the claim by its simulated points, one of `VERDICTS`."""
         holding = [point.holds for point in self.points]
         if not holding or (any(holding) and not all(holding)):
@@ -237,30 +241,40 @@ class Decision:
             )
         return ""
 
-    def record(self) -> dict[str, Any]:
-        """The claim and its verdict as JSON values."""
+    def record(self) -> ClaimRecord:
+        """The claim and its verdict as a record of documents."""
         claim = self.claim
-        return {
-            **{name: value for name, value in asdict(claim).items() if name not in ("file", "line", "sweep", "tolerance")},
-            "overrides": list(claim.overrides),
-            "baseline": list(claim.baseline),
-            "reader": list(claim.reader),
-            "sweep": {address: list(values) for address, values in claim.sweep},
-            "tolerance": None if claim.is_range or not claim.value else claim.tolerance,
-            "is_range": claim.is_range,
-            "command": f"dse validate --claims {claim.paper}/{claim.id}",
-            "verdict": self.verdict,
-            "simulated": self.simulated_text,
-            "span": None if self.span is None else list(self.span),
-            "error": None if self.best is None else self.best.error,
-            "reader_value": None if self.reader is None else self.reader.simulated,
-            "points": [
-                {"overrides": list(words), "simulated": compared.simulated, "fits": compared.fits, "holds": holds}
+        return ClaimRecord(
+            paper=claim.paper,
+            id=claim.id,
+            where=claim.where,
+            claim=claim.claim,
+            row=claim.row,
+            overrides=claim.overrides,
+            baseline=claim.baseline,
+            metric=claim.metric,
+            value=claim.value,
+            unit=claim.unit,
+            reader=claim.reader,
+            missing=claim.missing,
+            mechanism=claim.mechanism,
+            fitted=claim.fitted,
+            sweep=dict(claim.sweep),
+            tolerance=None if claim.is_range or not claim.value else claim.tolerance,
+            is_range=claim.is_range,
+            command=f"dse validate --claims {claim.paper}/{claim.id}",
+            verdict=self.verdict,
+            simulated=self.simulated_text,
+            span=self.span,
+            error=None if self.best is None else self.best.error,
+            reader_value=None if self.reader is None else self.reader.simulated,
+            points=[
+                ClaimPointRecord(overrides=words, simulated=compared.simulated, fits=compared.fits, holds=holds)
                 for words, compared, holds in self.points
             ],
-            "problem": self.problem,
-            "seconds": self.seconds,
-        }
+            problem=self.problem,
+            seconds=self.seconds,
+        )
 
 
 class Tally(NamedTuple):
@@ -304,12 +318,23 @@ class Tally(NamedTuple):
         decided = f"{self.decided_claims} of {self.claims} claims decided, {self.counts[REPRODUCED]} reproduced"
         return f"{self.title}: {decided}" + f" ({notes})" * bool(notes)
 
-    def record(self) -> dict[str, Any]:
-        """The tally of one paper as JSON values."""
-        spread = {"median": median(self.errors), "worst": self.errors[-1]} if self.errors else {"median": None, "worst": None}
-        counts = {"claims": self.claims, "decided": self.decided_claims, **self.counts, "fitted": self.fitted}
-        ranges = {"held": self.held, "ranges": self.ranges}
-        return {"paper": self.paper, "title": self.title, **counts, "numbers": len(self.errors), **spread, **ranges}
+    def record(self) -> PaperRecord:
+        """The tally of one paper as a record of documents."""
+        return PaperRecord(
+            paper=self.paper,
+            title=self.title,
+            claims=self.claims,
+            decided=self.decided_claims,
+            reproduced=self.counts[REPRODUCED],
+            contradicted=self.counts[CONTRADICTED],
+            undecidable=self.counts[UNDECIDABLE],
+            fitted=self.fitted,
+            numbers=len(self.errors),
+            median=median(self.errors) if self.errors else None,
+            worst=self.errors[-1] if self.errors else None,
+            held=self.held,
+            ranges=self.ranges,
+        )
 
 
 class Verdict(NamedTuple):

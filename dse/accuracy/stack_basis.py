@@ -6,7 +6,6 @@ part run at flat rates: these were fitted, or no measurement stands behind them.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dse.config.record_parser import STACK, ConstantSource
 from dse.config.unread_stack_leaves import (
@@ -20,6 +19,7 @@ from dse.config.unread_stack_leaves import (
     attention_library_part,
     find_unread_stack_leaves,
 )
+from dse.documents.shared_records import StackAccuracyRecord, StackBasisRecord, StackPartRecord
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.kernel_basis import basis_text
 from dse.space.design import Design
@@ -33,9 +33,6 @@ FITTED, OVERRIDE = "fitted", "override"
 
 PARTS = (*KERNELS, *ATTENTION, *COLLECTIVES)
 """Parts of a stack, each of which has the library kernels of one kind."""
-
-ACCURACY_FIELDS = ("rows", "kind", "median_error", "low", "high")
-"""What a record has of the accuracy of a stack."""
 
 NONE = "no measurement stands behind it"
 
@@ -90,14 +87,22 @@ class StackBasis:
         assumed = ", ".join(self.assumed) or "nothing"
         return f"stack {self.stack}: measured: {measured}; assumed: {assumed}{idle}"
 
-    def record(self) -> dict[str, Any]:
-        """Measured and assumed parts of the stack as JSON values."""
+    def record(self) -> StackBasisRecord:
+        """Measured and assumed parts of the stack as a record of documents."""
         measured = [
-            {"part": part.part, "rows": part.rows, "chips": list(part.chips), "source": part.source or None}
+            StackPartRecord(part=part.part, rows=part.rows, chips=part.chips, source=part.source or None)
             for part in self.measured
         ]
-        accuracy = self.accuracy and {name: getattr(self.accuracy, name) for name in ACCURACY_FIELDS}
-        return {"text": self.text, "measured": measured, "assumed": list(self.assumed), "accuracy": accuracy}
+        accuracy = None
+        if self.accuracy is not None:
+            accuracy = StackAccuracyRecord(
+                rows=self.accuracy.rows,
+                kind=self.accuracy.kind,
+                median_error=self.accuracy.median_error,
+                low=self.accuracy.low,
+                high=self.accuracy.high,
+            )
+        return StackBasisRecord(text=self.text, measured=measured, assumed=self.assumed, accuracy=accuracy)
 
     def rate_band(self, rate: float, unit: str) -> str:
         """Band of measured rates around a predicted one, with its rows; empty string if unknown."""

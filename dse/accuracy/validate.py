@@ -14,12 +14,12 @@ import csv
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from rich.markup import escape
@@ -29,10 +29,11 @@ from dse.accuracy.result_kind import ResultKind, kernel_algorithm, result_kind
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.config.untrusted_files import check_stored_overrides
+from dse.documents.shared_records import KindRecord
+from dse.documents.validate_documents import PublishedRowRecord, Role, ValidateDocument
 from dse.evaluators import METRICS, Outcomes, evaluate
 from dse.evaluators.accounting.metrics import find_metric
 from dse.evaluators.serving.trace_parsing import describe_csv_error, find_first_undecodable_row
-from dse.schemas import stamp_document
 from dse.space.compatibility import workload_name
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError, suggest_nearest
@@ -42,7 +43,7 @@ from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
 COLUMNS = ("id", "where", "overrides", "baseline", "metric", "value", "unit", "role", "note")
-ROLES = ("calibration", "check", "report")
+ROLES: tuple[Role, ...] = get_args(Role)
 ORDER = 1.25
 """Upper over lower end of a published range from which on it says an order, as in 1..100, and no figure."""
 MESSAGE = 1000
@@ -76,7 +77,7 @@ class ValidationRow:
 
     id: str
     where: str
-    role: str
+    role: Role
     metric: str
     unit: str
     published: str
@@ -99,9 +100,26 @@ class ValidationRow:
         """Whether the published value is a range and the simulated value lies in it."""
         return self.is_range and self.error == 0
 
-    def record(self) -> dict[str, Any]:
-        """The row and its kind as JSON values."""
-        return asdict(self) | {"kind": self.kind._asdict(), "is_range": self.is_range, "in_range": self.in_range}
+    def record(self) -> PublishedRowRecord:
+        """The row and its kind as a record of documents."""
+        return PublishedRowRecord(
+            id=self.id,
+            where=self.where,
+            role=self.role,
+            metric=self.metric,
+            unit=self.unit,
+            published=self.published,
+            simulated=self.simulated,
+            error=self.error,
+            note=self.note,
+            fits=self.fits,
+            kind=KindRecord(**self.kind._asdict()),
+            compares=self.compares,
+            order=self.order,
+            seconds=self.seconds,
+            is_range=self.is_range,
+            in_range=self.in_range,
+        )
 
 
 class Score(NamedTuple):
@@ -153,8 +171,8 @@ def validate_files(files: Sequence[Path], *, as_json: bool) -> int:
     """Print every row of some files and a summary of each; returns the exit status."""
     report: dict[str, list[ValidationRow]] = {str(path): compare_file(path) for path in files}
     if as_json:
-        data = {path: [row.record() for row in rows] for path, rows in report.items()}
-        print(format_json(stamp_document("validate", {"files": data}), indent=1))
+        document = ValidateDocument(files={path: [row.record() for row in rows] for path, rows in report.items()})
+        print(format_json(document, indent=1))
         return 0
     console = SafeConsole(150)
     for path, rows in report.items():
@@ -279,14 +297,25 @@ def error_summary(rows: Sequence[ValidationRow]) -> str:
     return f"{len(rows)} rows, {len(scored)} scored: {score_rows(scored)}"
 
 
+def read_role(row: Mapping[str, str]) -> Role:
+    """Role of a row of a file of published figures.
+
+    Raises:
+        DesignError: no role has that name.
+    """
+    for role in ROLES:
+        if row["role"] == role:
+            return role
+    raise DesignError(f"column role: no role {row['role'][:40]!r}; {suggest_nearest(row['role'], ROLES)}")
+
+
 def compare_row(row: dict[str, str]) -> ValidationRow:
     """Simulate one row of a file, by column, and compare the result with its published value.
 
     Raises:
         DesignError: a cell that cannot be understood, with its column.
     """
-    if row["role"] not in ROLES:
-        raise DesignError(f"column role: no role {row['role'][:40]!r}; {suggest_nearest(row['role'], ROLES)}")
+    role = read_role(row)
     overrides, baseline = (overrides_of(row, column) for column in ("overrides", "baseline"))
     low, high = parse_value_range(row["value"])
     each = re.fullmatch(r"each\((\w+)\)", row["metric"].strip())
@@ -316,7 +345,7 @@ def compare_row(row: dict[str, str]) -> ValidationRow:
     return ValidationRow(
         row["id"],
         row["where"],
-        row["role"],
+        role,
         row["metric"],
         row["unit"],
         row["value"],

@@ -23,8 +23,11 @@ from dse.config.part_presets import find_chosen_parts, find_parts_from_outside
 from dse.config.question import Question, build_question
 from dse.config.record_parser import ConstantSource
 from dse.config.setting_effects import NoEffect, TypedSettings, evaluate_typed, list_unread_settings
+from dse.documents.evaluate_document import OperatorRecord
+from dse.documents.records import record_values
+from dse.documents.shared_records import MeasuredRecord
 from dse.evaluators import METRICS, explain, submesh_text
-from dse.evaluators.accounting.breakdown import Breakdown
+from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.broken_cores import repair_text
 from dse.evaluators.accounting.die_crossings import crossing_text
 from dse.evaluators.accounting.power_profile import PowerProfile
@@ -386,7 +389,7 @@ class Evaluation:
         """Operators of the first case as a table; NaN if the design violates a limit."""
         import pandas as pd
 
-        table = pd.DataFrame([row.record() for row in self.breakdown.rows])
+        table = pd.DataFrame([record_values(operator_record(row)) for row in self.breakdown.rows])
         if self.infeasible is not None:
             table[table.select_dtypes("number").columns] = float("nan")
         return table
@@ -531,6 +534,32 @@ def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]
     return [
         (name, format_metric(name, value), METRICS[name.removeprefix(OF_PART)].definition) for name, value in metrics.items()
     ]
+
+
+def metric_records(metrics: Mapping[str, float]) -> dict[str, MeasuredRecord]:
+    """Metrics with their units as records of documents, by name."""
+    return {name: MeasuredRecord(value=value, unit=METRICS[name.removeprefix(OF_PART)].unit) for name, value in metrics.items()}
+
+
+def operator_record(row: BreakdownRow) -> OperatorRecord:
+    """One operator of a breakdown as a record of documents."""
+    return OperatorRecord(
+        phase=row.phase,
+        segment=row.segment,
+        operator=row.operator,
+        shape=row.shape,
+        flop=row.flop,
+        flop_executed=row.executed_flop,
+        flop_excess=row.excess or {},
+        bytes=row.nbytes,
+        network_bytes=row.sent,
+        flop_per_byte=row.intensity,
+        prefetched=row.prefetched,
+        bound=row.bound,
+        seconds=row.seconds,
+        kernel=row.basis.kernel,
+        basis=row.basis.text,
+    )
 
 
 def _cases_title(cases: tuple[CaseResult, ...], workload: Workload) -> str:

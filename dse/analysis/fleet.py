@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import yaml
@@ -22,6 +23,7 @@ from dse.config.compose import compose
 from dse.config.day_load import DayLoad, read_day
 from dse.config.record_parser import parse_value
 from dse.config.untrusted_files import check_stored_overrides, read_untrusted_yaml
+from dse.documents.fleet_document import FleetOrder
 from dse.evaluators.accounting.power_profile import idle_power
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import decode_only_cores
 from dse.evaluators.silicon.price import grid_power
@@ -34,7 +36,7 @@ from dse.terminal.progress import ProgressBar
 HOUR, DAY = 3600.0, 86400.0
 """Seconds of an hour. [s]"""
 
-ORDERS = ("owned", "rented", "energy", "chips")
+ORDERS: tuple[FleetOrder, ...] = get_args(FleetOrder)
 """What chips are put in order by, the least first."""
 
 MAX_SYSTEMS = 1_000_000
@@ -81,7 +83,7 @@ class FleetQuery:
     day: DayLoad
     spare: int
     cold_start: float
-    by: str
+    by: FleetOrder
     rents: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -401,7 +403,8 @@ def parse_query(
     if by and by not in ORDERS:
         raise DesignError(f"--by: {by!r}; {suggest_nearest(by, ORDERS)}")
     load = read_day(day, peak)
-    return FleetQuery(names, models, tuple(others), load, int(number), starts, by or ORDERS[0], _parse_rents(rent, names))
+    order = next(order for order in ORDERS if order == (by or ORDERS[0]))
+    return FleetQuery(names, models, tuple(others), load, int(number), starts, order, _parse_rents(rent, names))
 
 
 def _parse_rents(text: str, chips: Sequence[str]) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """Notes on a serving load: allocated KV memory, SLO classes, session turns and the maximum rate."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dse.analysis.max_rate_text import format_max_rate, max_rate_record
+from dse.analysis.max_rate_text import format_max_rate
+from dse.documents.evaluate_document import ClassRecord, KvMemoryRecord, TurnRecord
+from dse.documents.shared_records import TraceRecord
 from dse.evaluators.evaluation import get_found_max_rate, kv_memory_by_pool, results_by_class_and_turn
 from dse.space.design import Design
 from dse.space.units import format_quantity
@@ -57,37 +59,58 @@ def format_notes(loads: Sequence[ServingLoad], notes: Sequence[LoadNotes]) -> li
     return list(dict.fromkeys(rows))
 
 
-def notes_record(notes: LoadNotes, load: ServingLoad) -> dict[str, Any]:
-    """Notes on a load as JSON values."""
-    memory = [
-        {"of": memory.pool, "blocks": memory.blocks, "blocks_of_memory": memory.room, "tokens": memory.tokens}
-        | {"tokens_of_memory": memory.room_tokens}
+def kv_memory_records(notes: LoadNotes) -> list[KvMemoryRecord]:
+    """Allocated KV memory by pool as records of documents."""
+    return [
+        KvMemoryRecord(
+            of=memory.pool,
+            blocks=memory.blocks,
+            blocks_of_memory=memory.room,
+            tokens=memory.tokens,
+            tokens_of_memory=memory.room_tokens,
+        )
         for memory in notes.held
     ]
-    classes = [
-        {
-            "class": slo_class.name,
-            "requests": slo_class.requests,
-            "slo_attainment": slo_class.attainment,
-            "goodput_hz": slo_class.goodput,
-        }
-        | {"ttft_s": slo_class.ttft, "ttft_p90_s": slo_class.ttft_p90, "tpot_s": slo_class.tpot}
+
+
+def class_records(notes: LoadNotes) -> list[ClassRecord]:
+    """Results of SLO classes as records of documents."""
+    return [
+        ClassRecord(
+            class_=slo_class.name,
+            requests=slo_class.requests,
+            slo_attainment=slo_class.attainment,
+            goodput_hz=slo_class.goodput,
+            ttft_s=slo_class.ttft,
+            ttft_p90_s=slo_class.ttft_p90,
+            tpot_s=slo_class.tpot,
+        )
         for slo_class in notes.classes
     ]
-    turns = [
-        {"turn": turn.name, "requests": turn.requests, "prompt_tokens": turn.prompt, "prefix_hit_rate": turn.reused}
-        | {"ttft_s": turn.ttft, "ttft_p90_s": turn.ttft_p90, "tpot_s": turn.tpot, "latency_s": turn.latency}
+
+
+def turn_records(notes: LoadNotes) -> list[TurnRecord]:
+    """Results of session turns as records of documents."""
+    return [
+        TurnRecord(
+            turn=turn.name,
+            requests=turn.requests,
+            prompt_tokens=turn.prompt,
+            prefix_hit_rate=turn.reused,
+            ttft_s=turn.ttft,
+            ttft_p90_s=turn.ttft_p90,
+            tpot_s=turn.tpot,
+            latency_s=turn.latency,
+        )
         for turn in notes.turns
     ]
-    largest = {"max_rate": max_rate_record(notes.largest, load)} if notes.largest else {}
-    return {"kv_memory": memory, "classes": classes} | ({"turns": turns} if turns else {}) | largest
 
 
-def trace_record(load: ServingLoad) -> dict[str, Any] | None:
-    """Part of its trace that a load uses, as JSON values; None without a trace."""
+def trace_record(load: ServingLoad) -> TraceRecord | None:
+    """Part of its trace that a load uses, as a record of documents; None without a trace."""
     if (trace := load.trace) is None:
         return None
-    return {"file": trace.file, "part": trace.part, "times": trace.times, "process": trace.process or None}
+    return TraceRecord(file=trace.file, part=trace.part, times=trace.times, process=trace.process or None)
 
 
 def trace_text(load: ServingLoad) -> str:

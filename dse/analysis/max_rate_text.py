@@ -1,7 +1,8 @@
 """A maximum rate as text and as JSON values, for ``dse capacity`` and ``workload.rate=max``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dse.documents.evaluate_document import MaxRateRecord
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
 
@@ -64,16 +65,16 @@ def format_max_rate(max_rate: "MaxRate", load: ServingLoad) -> str:
     return f"{text}; {caveat}" if caveat else text
 
 
-def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> dict[str, Any]:
-    """Maximum rate as JSON values, named as in the answer of ``dse capacity``."""
+def max_rate_record(max_rate: "MaxRate", load: ServingLoad) -> MaxRateRecord:
+    """Maximum rate as a record of documents, with the keys of the answer of ``dse capacity``."""
     from dse.evaluators.serving.slo_bounds import make_slo_bounds
 
-    return {
-        "max_rate_hz": max_rate.rate,
-        "max_rate_range_hz": list(max_rate.range) if max_rate.range else None,
-        "requests": max_rate.count,
-        "seed": max_rate.seed,
-        "lasts": max_rate.lasts,
-        "breaks_beyond": max_rate.binds,
-        "note": describe_caveat(max_rate, load, make_slo_bounds(load, load.largest)) or None,
-    }
+    return MaxRateRecord(
+        max_rate_hz=max_rate.rate,
+        max_rate_range_hz=max_rate.range or None,
+        requests=max_rate.count,
+        seed=max_rate.seed,
+        lasts=max_rate.lasts,
+        breaks_beyond=max_rate.binds,
+        note=describe_caveat(max_rate, load, make_slo_bounds(load, load.largest)) or None,
+    )

@@ -11,8 +11,8 @@ from rich.table import Table
 from dse.accuracy.calibrate import Calibration
 from dse.accuracy.validate import ROLES
 from dse.config.record_parser import STACK
+from dse.documents.calibrate_document import CalibrateDocument, ConstantRecord, ErrorSpreadRecord, MeasuredRowRecord
 from dse.evaluators.evaluation import PHYSICS_VERSION
-from dse.schemas import stamp_document
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
@@ -78,7 +78,7 @@ def list_calibration_warnings(calibration: Calibration) -> list[str]:
     return lines if calibration.held_out is not None else [*lines, "too few rows to hold some out: no held-out error"]
 
 
-def error_summary(calibration: Calibration) -> dict[str, dict[str, float]]:
+def error_summary(calibration: Calibration) -> dict[str, ErrorSpreadRecord]:
     """Median, 90 % and worst absolute relative error, by what is compared. [-]"""
     errors = {}
     for role in ROLES:
@@ -89,43 +89,42 @@ def error_summary(calibration: Calibration) -> dict[str, dict[str, float]]:
     return {name: _error_spread(np.abs(values)) for name, values in errors.items() if np.isfinite(values).any()}
 
 
-def calibration_record(calibration: Calibration) -> dict[str, Any]:
-    """A calibration as JSON values, in SI and, for rows, in their own unit."""
+def calibration_record(calibration: Calibration) -> CalibrateDocument:
+    """The document of a calibration, in SI and, for rows, in their own unit."""
     fitted = calibration.fitted
-    data = {
-        "file": str(calibration.file),
-        "physics": PHYSICS_VERSION,
-        "seed": calibration.seed,
-        "simulations": calibration.simulations,
-        "overrides": list(calibration.overrides),
-        "constants": [
-            {
-                "address": constant.address,
-                "unit": constant.unit,
-                "before": constant.before,
-                "after": float(fitted.values[i]),
-                "interval": [float(end) for end in fitted.interval[i]],
-                "range": [constant.low, constant.high],
-                "determined": describe_determination(calibration, i),
-            }
+    return CalibrateDocument(
+        file=str(calibration.file),
+        physics=PHYSICS_VERSION,
+        seed=calibration.seed,
+        simulations=calibration.simulations,
+        overrides=calibration.overrides,
+        constants=[
+            ConstantRecord(
+                address=constant.address,
+                unit=constant.unit,
+                before=constant.before,
+                after=float(fitted.values[i]),
+                interval=(float(fitted.interval[i][0]), float(fitted.interval[i][1])),
+                range=(constant.low, constant.high),
+                determined=describe_determination(calibration, i),
+            )
             for i, constant in enumerate(calibration.constants)
         ],
-        "errors": error_summary(calibration),
-        "warnings": list_calibration_warnings(calibration),
-        "rows": [
-            {
-                "id": row.id,
-                "role": row.role,
-                "metric": row.metric,
-                "unit": row.unit,
-                "measured": [row.low / row.divisor, row.high / row.divisor],
-                "before": float(calibration.before[i] / row.divisor),
-                "after": float(calibration.after[i] / row.divisor),
-            }
+        errors=error_summary(calibration),
+        warnings=list_calibration_warnings(calibration),
+        rows=[
+            MeasuredRowRecord(
+                id=row.id,
+                role=row.role,
+                metric=row.metric,
+                unit=row.unit,
+                measured=(row.low / row.divisor, row.high / row.divisor),
+                before=float(calibration.before[i] / row.divisor),
+                after=float(calibration.after[i] / row.divisor),
+            )
             for i, row in enumerate(calibration.rows)
         ],
-    }
-    return stamp_document("calibrate", data)
+    )
 
 
 def format_constants_yaml(calibration: Calibration, out: Path) -> str:
@@ -138,8 +137,8 @@ def format_constants_yaml(calibration: Calibration, out: Path) -> str:
     held = summary.get("calibration, held out")
     after = summary["calibration, after"]
     note = f"on {count} rows of role calibration in {calibration.file.name}; residuals: "
-    note += f"median {after['median']:.1%}, worst {after['worst']:.1%}; "
-    note += f"held out: median {held['median']:.1%}, 90 % {held['p90']:.1%}; " if held else ""
+    note += f"median {after.median:.1%}, worst {after.worst:.1%}; "
+    note += f"held out: median {held.median:.1%}, 90 % {held.p90:.1%}; " if held else ""
     note += f"physics {PHYSICS_VERSION}, seed {calibration.seed}"
     chips = sorted({row.asked.names["chip"] for row in calibration.rows if row.role == "calibration"})
     tree: dict[str, Any] = {}
@@ -182,13 +181,13 @@ def _yaml_text(tree: Mapping[str, Any], indent: str = "") -> str:
     return "".join(lines)
 
 
-def _error_spread(values: Any) -> dict[str, float]:
-    return {
-        "rows": len(values),
-        "median": float(np.median(values)),
-        "p90": float(np.quantile(values, 0.9)),
-        "worst": float(values.max()),
-    }
+def _error_spread(values: Any) -> ErrorSpreadRecord:
+    return ErrorSpreadRecord(
+        rows=len(values),
+        median=float(np.median(values)),
+        p90=float(np.quantile(values, 0.9)),
+        worst=float(values.max()),
+    )
 
 
 def _constants_table(calibration: Calibration) -> Table:
@@ -214,5 +213,5 @@ def _errors_table(calibration: Calibration) -> Table:
     for name in ("rows", "number", "median", "90 %", "worst"):
         table.add_column(name, justify="left" if name == "rows" else "right")
     for name, errors in error_summary(calibration).items():
-        table.add_row(name, str(errors["rows"]), f"{errors['median']:.1%}", f"{errors['p90']:.1%}", f"{errors['worst']:.1%}")
+        table.add_row(name, str(errors.rows), f"{errors.median:.1%}", f"{errors.p90:.1%}", f"{errors.worst:.1%}")
     return table

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -16,10 +15,20 @@ from dse.analysis.evaluation import BEYOND
 from dse.analysis.load_notes import trace_record, trace_text
 from dse.analysis.max_rate_text import describe_caveat, describe_failures_beyond, format_range
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
+from dse.documents.capacity_document import (
+    BoundsRecord,
+    CapacityDocument,
+    ChipCapacityRecord,
+    ClassBoundsRecord,
+    DeploymentRecord,
+    DeploymentSearchRecord,
+    FrontPointRecord,
+    LoadPointRecord,
+    RequestsRecord,
+)
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import latency_percentiles
-from dse.schemas import stamp_document
 from dse.space.safe_text import describe_left_out
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
@@ -90,59 +99,58 @@ def _best_max_rate(side: ChipCapacity) -> MaxRate:
     return side.best.capacity
 
 
-def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
-    """The answer as JSON values, in SI.
+def capacity_record(sides: Sequence[ChipCapacity], idle: Sequence[NoEffect] = ()) -> CapacityDocument:
+    """The document of an answer, in SI.
 
     Args:
         sides: chips.
         idle: settings without effect.
     """
-    data = {
-        "physics": PHYSICS_VERSION,
-        "chips": [_side_record(side) for side in sides],
-        "without_effect": no_effect_records(idle),
-    }
-    return stamp_document("capacity", data)
+    return CapacityDocument(
+        physics=PHYSICS_VERSION,
+        chips=[_side_record(side) for side in sides],
+        without_effect=no_effect_records(idle),
+    )
 
 
-def _side_record(side: ChipCapacity) -> dict[str, Any]:
-    return {
-        "chip": side.chip,
-        "why_not": side.why or None,
-        "note": (explain_too_few_requests(side) or None) if side.best else None,
-        "published_formats": side.published or None,
-        "other_variants": side.others or None,
-        "extrapolated": side.extrapolated or None,
-        "stack_basis": side.stack_basis.record() if side.stack_basis else None,
-        "kernel_basis": side.kernel_basis,
-        "model": side.load.model.name,
-        "requests": {
-            "count": _best_max_rate(side).count if side.best else len(side.load.requests),
-            "rows_skipped": side.load.requests.skipped,
-            "trace": trace_record(side.load),
-            "mean_prompt_tokens": float(side.load.requests.prompt.mean()),
-            "mean_output_tokens": float(side.load.requests.output.mean()),
-        },
-        "bounds": _bounds_record(side),
-        "devices": side.devices,
-        "cells": side.cells,
-        "best": _deployment_record(side.best, side) if side.best else None,
-        "deployments": [_deployment_record(deployment, side) for deployment in _ranked_deployments(side)],
-        "looked_at": {
-            "fit": len(side.candidates),
-            "played": len(side.tried),
-            "refused_by": side.refused,
-            "left_out": _refusals_text(side),
-        },
-        "front": [
-            {"tokens_per_s_user": user, "tokens_per_s_device": device, "deployment": deployment.candidate.text}
+def _side_record(side: ChipCapacity) -> ChipCapacityRecord:
+    return ChipCapacityRecord(
+        chip=side.chip,
+        why_not=side.why or None,
+        note=(explain_too_few_requests(side) or None) if side.best else None,
+        published_formats=side.published or None,
+        other_variants=side.others or None,
+        extrapolated=side.extrapolated or None,
+        stack_basis=side.stack_basis.record() if side.stack_basis else None,
+        kernel_basis=side.kernel_basis,
+        model=side.load.model.name,
+        requests=RequestsRecord(
+            count=_best_max_rate(side).count if side.best else len(side.load.requests),
+            rows_skipped=side.load.requests.skipped,
+            trace=trace_record(side.load),
+            mean_prompt_tokens=float(side.load.requests.prompt.mean()),
+            mean_output_tokens=float(side.load.requests.output.mean()),
+        ),
+        bounds=_bounds_record(side),
+        devices=side.devices,
+        cells=side.cells,
+        best=_deployment_record(side.best, side) if side.best else None,
+        deployments=[_deployment_record(deployment, side) for deployment in _ranked_deployments(side)],
+        looked_at=DeploymentSearchRecord(
+            fit=len(side.candidates),
+            played=len(side.tried),
+            refused_by=side.refused,
+            left_out=_refusals_text(side),
+        ),
+        front=[
+            FrontPointRecord(tokens_per_s_user=user, tokens_per_s_device=device, deployment=deployment.candidate.text)
             for user, device, deployment in side.front
         ],
-        "load": [
-            {"of_largest": times, "rate_hz": rate, "ttft_s": ttft, "tpot_s": tpot, "breaks": broken or None}
+        load=[
+            LoadPointRecord(of_largest=times, rate_hz=rate, ttft_s=ttft, tpot_s=tpot, breaks=broken or None)
             for times, rate, ttft, tpot, broken in side.curve
         ],
-    }
+    )
 
 
 def _refusals_text(side: ChipCapacity) -> str:
@@ -150,56 +158,57 @@ def _refusals_text(side: ChipCapacity) -> str:
     return describe_left_out(side.refused, len(side.candidates) + sum(side.refused.values()), "deployment")
 
 
-def _bounds_record(side: ChipCapacity) -> dict[str, Any]:
+def _bounds_record(side: ChipCapacity) -> BoundsRecord:
     """What requests must keep; of each class, where there are classes."""
     classes = [
-        {"name": slo_class.name, "ttft_s": slo_class.ttft, "tpot_s": slo_class.tpot} for slo_class in side.bounds.classes
+        ClassBoundsRecord(name=slo_class.name, ttft_s=slo_class.ttft, tpot_s=slo_class.tpot)
+        for slo_class in side.bounds.classes
     ]
     bounds = side.bounds
-    return {"ttft_s": bounds.ttft, "tpot_s": bounds.tpot, "share_of_requests": bounds.share, "classes": classes}
+    return BoundsRecord(ttft_s=bounds.ttft, tpot_s=bounds.tpot, share_of_requests=bounds.share, classes=classes)
 
 
-def _by_class(deployment: SimulatedDeployment, side: ChipCapacity) -> list[dict[str, Any]]:
+def _by_class(deployment: SimulatedDeployment, side: ChipCapacity) -> list[ClassBoundsRecord]:
     """What requests of each class take at the largest rate."""
     assert deployment.capacity is not None
     assert deployment.capacity.served is not None
     classes = []
     for number, slo_class in enumerate(side.bounds.classes):
         ttft, tpot = latency_percentiles(deployment.capacity.served, side.bounds.share, number)
-        classes.append({"name": slo_class.name, "ttft_s": ttft, "tpot_s": tpot})
+        classes.append(ClassBoundsRecord(name=slo_class.name, ttft_s=ttft, tpot_s=tpot))
     return classes
 
 
-def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> dict[str, Any]:
+def _deployment_record(deployment: SimulatedDeployment, side: ChipCapacity) -> DeploymentRecord:
     capacity = deployment.capacity
     assert capacity is not None
     assert capacity.served is not None
     ttft, tpot = latency_percentiles(capacity.served, side.bounds.share)
     device, user = throughput_and_interactivity(capacity.served, deployment.candidate.devices)
-    return {
-        "deployment": deployment.candidate.text,
-        "overrides": [*side.variant, *deployment.candidate.words],
-        "left_out": find_unread_overrides(deployment.candidate, side.typed),
-        "phases": "apart" if deployment.candidate.apart else "together",
-        "devices": deployment.candidate.devices,
-        "max_rate_hz": deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
-        "max_users": capacity.served.requests.users or None,
-        "rate_override": _rate_override(deployment.rate, side),
-        "max_rate_range_hz": list(capacity.range) if capacity.range else None,
-        "requests": capacity.count,
-        "seed": capacity.seed,
-        "lasts": capacity.lasts,
-        "estimate_hz": None if side.load.requests.users else deployment.candidate.estimate.rate,
-        "breaks_beyond": _next_broken_text(deployment, side),
-        "ttft_s": ttft,
-        "tpot_s": tpot,
-        "tokens_per_s_device": device,
-        "tokens_per_s_user": user,
-        "system_price_usd": deployment.price,
-        "price_per_mtoken_usd": deployment.per_mtoken,
-        "runs": capacity.runs,
-        "classes": _by_class(deployment, side),
-    }
+    return DeploymentRecord(
+        deployment=deployment.candidate.text,
+        overrides=[*side.variant, *deployment.candidate.words],
+        left_out=find_unread_overrides(deployment.candidate, side.typed),
+        phases="apart" if deployment.candidate.apart else "together",
+        devices=deployment.candidate.devices,
+        max_rate_hz=deployment.rate if not capacity.served.requests.users else answered_rate(capacity.served),
+        max_users=capacity.served.requests.users or None,
+        rate_override=_rate_override(deployment.rate, side),
+        max_rate_range_hz=capacity.range or None,
+        requests=capacity.count,
+        seed=capacity.seed,
+        lasts=capacity.lasts,
+        estimate_hz=None if side.load.requests.users else deployment.candidate.estimate.rate,
+        breaks_beyond=_next_broken_text(deployment, side),
+        ttft_s=ttft,
+        tpot_s=tpot,
+        tokens_per_s_device=device,
+        tokens_per_s_user=user,
+        system_price_usd=deployment.price,
+        price_per_mtoken_usd=deployment.per_mtoken,
+        runs=capacity.runs,
+        classes=_by_class(deployment, side),
+    )
 
 
 def _ranked_deployments(side: ChipCapacity) -> list[SimulatedDeployment]:
@@ -269,7 +278,7 @@ def _left_out(best: SimulatedDeployment, side: ChipCapacity) -> str:
 def _each_class(best: SimulatedDeployment, side: ChipCapacity) -> str:
     """What requests of each class take, a line each; nothing where there are no classes."""
     return "".join(
-        f"\n{escape(bound['name'])}: {format_quantity(bound['ttft_s'], 's')} TTFT, {_known_text(bound['tpot_s'], 's')} TPOT"
+        f"\n{escape(bound.name)}: {_known_text(bound.ttft_s, 's')} TTFT, {_known_text(bound.tpot_s, 's')} TPOT"
         for bound in _by_class(best, side)
     )
 
@@ -343,21 +352,21 @@ def _deployments_table(side: ChipCapacity) -> Table:
             str(deployment.candidate.devices),
             f"{deployment.rate:.4g}",
             f"{deployment.candidate.estimate.rate:.4g}",
-            f"{data['tokens_per_s_device']:.4g}",
-            _known_text(data["tokens_per_s_user"]),
+            f"{data.tokens_per_s_device:.4g}",
+            _known_text(data.tokens_per_s_user),
             format_dollars(deployment.price),
             format_dollars(deployment.per_mtoken),
-            format_quantity(data["ttft_s"], "s"),
-            _known_text(data["tpot_s"], "s"),
-            data["breaks_beyond"],
+            _known_text(data.ttft_s, "s"),
+            _known_text(data.tpot_s, "s"),
+            data.breaks_beyond,
             style="bold" if deployment is side.best else "",
         )
     return table
 
 
-def _known_text(value: float, unit: str = "") -> str:
+def _known_text(value: float | None, unit: str = "") -> str:
     """For people; a dash where there is none, as of time per token where every answer has one."""
-    return "-" if math.isnan(value) else format_quantity(value, unit) if unit else f"{value:.4g}"
+    return "-" if value is None or math.isnan(value) else format_quantity(value, unit) if unit else f"{value:.4g}"
 
 
 def format_dollars(value: float) -> str:
@@ -411,10 +420,10 @@ def _chips_table(sides: Sequence[ChipCapacity]) -> Table:
             continue
         data = _deployment_record(side.best, side)
         table.add_row(
-            escape(side.chip), str(side.cells * data["devices"]), f"{side.cells * side.best.rate:.4g}",
-            f"{data['tokens_per_s_device']:.4g}",
-            _known_text(data["tokens_per_s_user"]), format_dollars(side.cells * side.best.price),
+            escape(side.chip), str(side.cells * data.devices), f"{side.cells * side.best.rate:.4g}",
+            f"{data.tokens_per_s_device:.4g}",
+            _known_text(data.tokens_per_s_user), format_dollars(side.cells * side.best.price),
             format_dollars(side.best.per_mtoken),
-            escape(data["deployment"]),
+            escape(data.deployment),
         )  # fmt: skip
     return table

@@ -5,7 +5,6 @@ The command ends with a status other than 0 where a contradicted claim has no me
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -20,8 +19,8 @@ from dse.accuracy.claims import (
     find_claims,
     tally_papers,
 )
+from dse.documents.claims_document import ClaimsDocument
 from dse.evaluators.evaluation import PHYSICS_VERSION
-from dse.schemas import stamp_document
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
@@ -45,13 +44,13 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         for decision in decide_claims(claims):
             decisions.append(decision)
             bar.update(len(decisions), len(claims), decision.claim.paper)
-    data = record(decisions)
+    document = claims_record(decisions, out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(build_claims_page(data), encoding="utf-8")
-    status = int(bool(data["problems"]))
+        place.write_text(build_claims_page(document), encoding="utf-8")
+    status = int(bool(document.problems))
     if as_json:
-        print(format_json(stamp_document("claims", data | {"page": str(out)}), indent=1))
+        print(format_json(document, indent=1))
         return status
     console = SafeConsole(150)
     for paper in dict.fromkeys(claim.paper for claim in claims):
@@ -61,7 +60,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
             if text := explain_verdict(decision):
                 console.print(f"  {escape(decision.claim.id)}: {escape(text)}")
         console.print()
-    for problem in data["problems"]:
+    for problem in document.problems:
         console.print(f"[red]{escape(problem)}[/]")
     for tally in tally_papers(decisions):
         console.print(escape(str(tally)))
@@ -69,14 +68,15 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     return status
 
 
-def record(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Tallies by paper, and every claim with its verdict, as JSON values."""
-    return {
-        "physics": PHYSICS_VERSION,
-        "papers": [tally.record() for tally in tally_papers(decisions)],
-        "problems": [decision.problem for decision in decisions if decision.problem],
-        "claims": [decision.record() for decision in decisions],
-    }
+def claims_record(decisions: Sequence[Decision], page: Path) -> ClaimsDocument:
+    """The document of claims: tallies by paper, every claim with its verdict, and the path of its page."""
+    return ClaimsDocument(
+        physics=PHYSICS_VERSION,
+        papers=[tally.record() for tally in tally_papers(decisions)],
+        problems=[decision.problem for decision in decisions if decision.problem],
+        claims=[decision.record() for decision in decisions],
+        page=str(page),
+    )
 
 
 def build_verdict_table(paper: str, decisions: Sequence[Decision]) -> Table:

@@ -7,11 +7,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.analysis.compare import ChipComparison, collect_comparison_notes, compare_best_mappings
-from dse.analysis.evaluation import BEYOND, format_metric
+from dse.analysis.evaluation import BEYOND, format_metric, metric_records
 from dse.config import format_policy as formats
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
+from dse.documents.compare_document import ComparedChipRecord, CompareDocument, ComparedSearchRecord
 from dse.evaluators import METRICS
-from dse.schemas import stamp_document
 from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
@@ -62,40 +62,39 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
 
 
-def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: Sequence[NoEffect]) -> dict[str, Any]:
-    """Chips side by side as JSON values; metrics in SI with their units."""
+def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: Sequence[NoEffect]) -> CompareDocument:
+    """The document of chips side by side; metrics in SI with their units."""
     cases = next((side.found.cases for side in sides if side.found), ())
-    data = {
-        "objective": objective,
-        "note": collect_comparison_notes(sides) or None,
-        "cases": [case.label for case in cases],
-        "chips": [chip_record(side) for side in sides],
-        "without_effect": no_effect_records(idle),
-    }
-    return stamp_document("compare", data)
+    return CompareDocument(
+        objective=objective,
+        note=collect_comparison_notes(sides) or None,
+        cases=[case.label for case in cases],
+        chips=[chip_record(side) for side in sides],
+        without_effect=no_effect_records(idle),
+    )
 
 
-def chip_record(side: ChipComparison) -> dict[str, Any]:
-    """One chip of a comparison as JSON values."""
-    metrics = side.found.metrics if side.found else {}
-    return {
-        "chip": side.chip,
-        "why_not": side.why or None,
-        "chips": side.chips,
-        "dies_of_a_chip": side.dies,
-        "set": list(side.changes),
-        "mapping": side.found.names["mapping"] if side.found else None,
-        "software": side.software or None,
-        "stack_basis": side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
-        "kernel_basis": side.found.kernel_basis if side.found else "",
-        "knobs": side.values,
-        "formats": formats.formats_of(side.found.design) if side.found else {},
-        "metrics": {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()},
-        "tokens_per_joule": tokens_per_joule(side),
-        "seconds_by_bound": side.found.breakdown.by_bound() if side.found else {},
-        "looked_at": {"designs": side.looked[0], "feasible": side.looked[1]}
-        | {"refused_by": dict(side.refused), "left_out": side.left_out},
-    }
+def chip_record(side: ChipComparison) -> ComparedChipRecord:
+    """One chip of a comparison as a record of its document."""
+    return ComparedChipRecord(
+        chip=side.chip,
+        why_not=side.why or None,
+        chips=side.chips,
+        dies_of_a_chip=side.dies,
+        set=side.changes,
+        mapping=side.found.names["mapping"] if side.found else None,
+        software=side.software or None,
+        stack_basis=side.found.stack_basis.record() if side.found and side.found.stack_basis else None,
+        kernel_basis=side.found.kernel_basis if side.found else "",
+        knobs=side.values,
+        formats=formats.formats_of(side.found.design) if side.found else {},
+        metrics=metric_records(side.found.metrics if side.found else {}),
+        tokens_per_joule=tokens_per_joule(side),
+        seconds_by_bound=side.found.breakdown.by_bound() if side.found else {},
+        looked_at=ComparedSearchRecord(
+            designs=side.looked[0], feasible=side.looked[1], refused_by=side.refused, left_out=side.left_out
+        ),
+    )
 
 
 def tokens_per_joule(side: ChipComparison) -> float | None:

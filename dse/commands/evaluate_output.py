@@ -8,21 +8,32 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from dse.accuracy.residuals import ErrorBand
 from dse.analysis.chrome_trace import write_trace as write_trace
 from dse.analysis.engine_arguments import engine_command_lines
-from dse.analysis.evaluation import BEYOND, OF_PART, Evaluation, evaluate_config, format_metric, list_metric_rows
-from dse.analysis.load_notes import LoadNotes, trace_record
-from dse.analysis.load_notes import notes_record as said_beside
+from dse.analysis.evaluation import (
+    BEYOND,
+    CaseResult,
+    Evaluation,
+    evaluate_config,
+    format_metric,
+    list_metric_rows,
+    metric_records,
+    operator_record,
+)
+from dse.analysis.load_notes import LoadNotes, class_records, kv_memory_records, trace_record, turn_records
+from dse.analysis.max_rate_text import max_rate_record
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.setting_effects import no_effect_records, print_no_effects
 from dse.config.workloads import read_models
+from dse.documents.evaluate_document import BandRecord, CaseRecord, EvaluateDocument, FactRecord, ModelRecord, SourceRecord
+from dse.documents.records import ABSENT
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.silicon import area, price
-from dse.evaluators.silicon.published import published_facts, remarks
+from dse.evaluators.silicon.published import Fact, published_facts, remarks
 from dse.explanations.advice import overload_advice
-from dse.schemas import stamp_document
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
@@ -37,7 +48,7 @@ from dse.space.parameter_counts import (
 )
 from dse.space.peaks import peaks
 from dse.space.units import format_quantity
-from dse.space.workload import BatchCase, ServingLoad
+from dse.space.workload import BatchCase, ServingLoad, WorkloadCase
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
@@ -157,82 +168,109 @@ def _over_time(evaluation: Evaluation) -> str:
     )
 
 
-def evaluation_record(evaluation: Evaluation) -> dict[str, Any]:
-    """One evaluated design as JSON values."""
-    sources = [
-        {"address": s.address, "value": s.value, "source": s.source, "note": s.note}
-        | {"fitted_on": list(s.fitted_on), "meant_for": list(s.meant_for)}
-        for s in evaluation.sources
-    ]
+def evaluation_record(evaluation: Evaluation) -> EvaluateDocument:
+    """The document of one evaluated design."""
+    names, parts, chip = evaluation.names, evaluation.breakdown, evaluation.design.chip
     cases = evaluation.workload.cases
-    data = {
-        "title": evaluation.title,
-        "stack_basis": evaluation.stack_basis.record() if evaluation.stack_basis else None,
-        "kernel_basis": evaluation.kernel_basis,
-        **evaluation.names,
-        "fidelity": evaluation.fidelity,
-        "part": evaluation.part or None,
-        "parts_of_chip": dict(evaluation.parts),
-        "published": [
-            {**published_fact._asdict(), "text": published_fact.text}
-            for published_fact in published_facts(evaluation.design.chip)
-        ],
-        "remarks": remarks(evaluation.design.chip),
-        "peaks": {name: float(value) for name, value in peaks(evaluation.design.chip).items()},
-        "design": {address: value for address, value, _ in iterate_leaves(evaluation.design)},
-        "cases": [
-            {"case": result.label, "feasible": result.feasible, "metrics": _with_units(computed_metrics(result.metrics))}
-            | (
-                {"rows_skipped": load.requests.skipped, "trace": trace_record(load), **said_beside(beside, load)}
-                if isinstance(load, ServingLoad)
-                else {}
-            )
-            for result, load, beside in zip(
-                evaluation.cases, cases, evaluation.load_notes or (LoadNotes(),) * len(cases), strict=True
-            )
-        ],
-        "models": [
-            _model_facts(model)
+    notes = evaluation.load_notes or (LoadNotes(),) * len(cases)
+    return EvaluateDocument(
+        title=evaluation.title,
+        stack_basis=evaluation.stack_basis.record() if evaluation.stack_basis else None,
+        kernel_basis=evaluation.kernel_basis,
+        chip=names["chip"],
+        mapping=names["mapping"],
+        stack=names["stack"],
+        workload=names["workload"],
+        fidelity=evaluation.fidelity,
+        part=evaluation.part or None,
+        parts_of_chip=evaluation.parts,
+        published=[_fact_record(fact) for fact in published_facts(chip)],
+        remarks=remarks(chip),
+        peaks={name: float(value) for name, value in peaks(chip).items()},
+        design={address: value for address, value, _ in iterate_leaves(evaluation.design)},
+        cases=[_case_record(result, case, note) for result, case, note in zip(evaluation.cases, cases, notes, strict=True)],
+        models=[
+            _model_record(model)
             for model in dict.fromkeys(case.model for case in cases if isinstance(case, BatchCase | ServingLoad))
         ],
-        "feasible": evaluation.infeasible is None,
-        "infeasible": str(evaluation.infeasible) if evaluation.infeasible else None,
-        "not_tied": list(evaluation.untied),
-        "without_effect": no_effect_records(evaluation.without_effect),
-        "extrapolated": evaluation.extrapolation_text or None,
-        "metrics": _with_units(computed_metrics(evaluation.metrics)),
-        "bands": [
-            {
-                "metric": band.metric,
-                "value": band.value,
-                "unit": METRICS[band.metric].unit,
-                **band.kind._asdict(),
-                "low": band.low,
-                "high": band.high,
-                "measured": band.measured_range,
-                "rows": band.rows,
-                "fitted": band.fitted,
-                "of": band.of,
-                "compares": band.compares,
-                "physics": band.physics,
-                "stale": band.stale,
-                "text": str(band),
-            }
-            for band in evaluation.bands
+        feasible=evaluation.infeasible is None,
+        infeasible=str(evaluation.infeasible) if evaluation.infeasible else None,
+        not_tied=evaluation.untied,
+        without_effect=no_effect_records(evaluation.without_effect),
+        extrapolated=evaluation.extrapolation_text or None,
+        metrics=metric_records(computed_metrics(evaluation.metrics)),
+        bands=[_band_record(band) for band in evaluation.bands],
+        operators=[operator_record(row) for row in parts.rows],
+        seconds_by_bound=parts.by_bound(),
+        memory_bytes=parts.memory,
+        area_mm2=parts.area,
+        power_w=parts.power,
+        price_usd=parts.price,
+        sources=[
+            SourceRecord(
+                address=constant.address,
+                value=constant.value,
+                source=constant.source,
+                note=constant.note,
+                fitted_on=constant.fitted_on,
+                meant_for=constant.meant_for,
+            )
+            for constant in evaluation.sources
         ],
-        "operators": [row.record() for row in evaluation.breakdown.rows],
-        "seconds_by_bound": evaluation.breakdown.by_bound(),
-        "memory_bytes": evaluation.breakdown.memory,
-        "area_mm2": evaluation.breakdown.area,
-        "power_w": evaluation.breakdown.power,
-        "price_usd": evaluation.breakdown.price,
-        "sources": sources,
-    }
-    return stamp_document("evaluate", data)
+    )
 
 
-def _with_units(metrics: Mapping[str, float]) -> dict[str, dict[str, Any]]:
-    return {name: {"value": value, "unit": METRICS[name.removeprefix(OF_PART)].unit} for name, value in metrics.items()}
+def _case_record(result: CaseResult, case: WorkloadCase, notes: LoadNotes) -> CaseRecord:
+    metrics = metric_records(computed_metrics(result.metrics))
+    if not isinstance(case, ServingLoad):
+        return CaseRecord(case=result.label, feasible=result.feasible, metrics=metrics)
+    return CaseRecord(
+        case=result.label,
+        feasible=result.feasible,
+        metrics=metrics,
+        rows_skipped=case.requests.skipped,
+        trace=trace_record(case),
+        kv_memory=kv_memory_records(notes),
+        classes=class_records(notes),
+        turns=turn_records(notes) or ABSENT,
+        max_rate=max_rate_record(notes.largest, case) if notes.largest else ABSENT,
+    )
+
+
+def _fact_record(fact: Fact) -> FactRecord:
+    return FactRecord(
+        name=fact.name,
+        value=fact.value,
+        unit=fact.unit,
+        modelled=fact.modelled,
+        of_part=fact.of_part,
+        holds=fact.holds,
+        text=fact.text,
+    )
+
+
+def _band_record(band: ErrorBand) -> BandRecord:
+    return BandRecord(
+        metric=band.metric,
+        value=band.value,
+        unit=METRICS[band.metric].unit,
+        chip=band.kind.chip,
+        software=band.kind.software,
+        question=band.kind.question,
+        phase=band.kind.phase,
+        measure=band.kind.measure,
+        fidelity=band.kind.fidelity,
+        low=band.low,
+        high=band.high,
+        measured=band.measured_range,
+        rows=band.rows,
+        fitted=band.fitted,
+        of=band.of,
+        compares=band.compares,
+        physics=band.physics,
+        stale=band.stale,
+        text=str(band),
+    )
 
 
 def _model_text(model: Model, formats: FormatPlan, entry: Mapping[str, Any]) -> str:
@@ -257,17 +295,17 @@ def _model_text(model: Model, formats: FormatPlan, entry: Mapping[str, Any]) -> 
     )
 
 
-def _model_facts(model: Model) -> dict[str, Any]:
+def _model_record(model: Model) -> ModelRecord:
     grows = cache_growth(model, 1.0, 1.0)
-    return {
-        "name": model.name,
-        "parameters": parameter_count(model),
-        "active_parameters": active_parameter_count(model),
-        "kv_values_per_token": grows.nbytes,
-        "kv_tokens_until_full": grows.until,
-        "kv_values_per_sequence": window_values(model),
-        "state_bytes_per_sequence": fixed_bytes_per_sequence(model, 2.0),
-    }
+    return ModelRecord(
+        name=model.name,
+        parameters=parameter_count(model),
+        active_parameters=active_parameter_count(model),
+        kv_values_per_token=grows.nbytes,
+        kv_tokens_until_full=grows.until,
+        kv_values_per_sequence=window_values(model),
+        state_bytes_per_sequence=fixed_bytes_per_sequence(model, 2.0),
+    )
 
 
 def _metrics_table(evaluation: Evaluation) -> Table:

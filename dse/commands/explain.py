@@ -20,7 +20,8 @@ from dse.config.question import build_question
 from dse.config.setting_effects import find_settings_without_effect, print_no_effects
 from dse.config.unread_settings import find_unread_by_workload
 from dse.config.untrusted_files import TRUST
-from dse.evaluators.accounting.metrics import METRICS
+from dse.documents.front_document import FrontDocument
+from dse.evaluators.accounting.metrics import METRICS, Direction
 from dse.execution.result_frame import DESIGN, report_order
 from dse.execution.study import read_constraints, read_objectives
 from dse.explanations.design_from_overrides import (
@@ -209,8 +210,8 @@ def explain_study_design(
     return replace(why, without_effect=own.without_effect)
 
 
-def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[str, Any]:
-    """Front of a stored study, effects of its knobs and cost of its constraints, as JSON values.
+def study_front_record(name: str, *overrides: str, trust: bool = False) -> FrontDocument:
+    """Front of a stored study, effects of its knobs and cost of its constraints, as its document.
 
     Args:
         name: of the study.
@@ -220,8 +221,16 @@ def study_front_record(name: str, *overrides: str, trust: bool = False) -> dict[
     Raises:
         DesignError: the study has no results here.
     """
-    study, members, spent, prices, notes, distinct, sample, order = _front_arguments(name, overrides, trust=trust)
-    return front_explanation_record(study, members, spent, prices, notes, distinct, sample, order)
+    return loaded_front_record(_load_study(name, overrides, trust=trust)[0])
+
+
+def loaded_front_record(loaded: StoredStudy) -> FrontDocument:
+    """Front of a study that is loaded, as `study_front_record` has it.
+
+    Raises:
+        DesignError: the study has no results here.
+    """
+    return front_explanation_record(*_front_arguments(loaded))
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
@@ -229,7 +238,8 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
-    study, members, spent, prices, notes, _, sample, order = _front_arguments(name, overrides, trust=trust)
+    loaded, _ = _load_study(name, overrides, trust=trust)
+    study, members, spent, prices, notes, _, sample, order = _front_arguments(loaded)
     print_front_explanation(study, members, spent, prices, notes, sample, order)
 
 
@@ -339,9 +349,8 @@ def show_progress(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(done, total, "")
 
 
-def _front_arguments(name: str, overrides: Sequence[str], *, trust: bool) -> tuple[Any, ...]:
-    """What is said of a study's front, as `front_record` takes it."""
-    loaded, _ = _load_study(name, overrides, trust=trust)
+def _front_arguments(loaded: StoredStudy) -> tuple[Any, ...]:
+    """What is said of a study's front, as `front_explanation_record` takes it."""
     study, (frame, screened) = loaded.study, loaded.designs()
     members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, screened)
     notes, page = collect_study_caveats(study, frame, screened), PageCache(study)
@@ -369,7 +378,7 @@ def _load_study(name: str, typed: Sequence[str], *, trust: bool) -> tuple[Stored
     return load(name, *places, trust=trust), [word for word in typed if word not in places]
 
 
-def _usual_objectives(outcome: DesignOutcome) -> dict[str, str]:
+def _usual_objectives(outcome: DesignOutcome) -> dict[str, Direction]:
     known = [name for name in DEFAULT_OBJECTIVES if name in outcome.metrics] or [
         name for name in KERNEL_OBJECTIVES if name in outcome.metrics
     ]

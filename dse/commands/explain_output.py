@@ -6,8 +6,21 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from dse.analysis.evaluation import metric_records
 from dse.commands.study_output import print_sample
 from dse.config.setting_effects import no_effect_records
+from dse.documents.explain_document import ExplainDocument, LooserBoundRecord, NextDesignRecord, NextMetricRecord
+from dse.documents.front_document import FrontDesignRecord, FrontDocument, MarginRecord
+from dse.documents.records import Scalar
+from dse.documents.shared_records import MeasuredRecord
+from dse.documents.study_records import (
+    ChangedKnobRecord,
+    KindBandRecord,
+    KindOrderRecord,
+    ShadowPriceRecord,
+    StepRecord,
+    TiedLeafRecord,
+)
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
 from dse.explanations.bound_relaxations import SLO_UNITS, judged_goal
@@ -18,7 +31,6 @@ from dse.explanations.sample_noise import FrontSample
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat, caveat_records
 from dse.report.kind_order import KindOrder
-from dse.schemas import stamp_document
 from dse.space.design import Design
 from dse.space.fields import addresses, field_at, leaf_at
 from dse.space.knobs import TiedLeaf
@@ -126,12 +138,12 @@ def print_tied_leaves(console: SafeConsole, space: AnySpace, values: Mapping[str
         console.print(f"tied      {escape(', '.join(several))}")
 
 
-def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, Any]:
-    """Tied settings as JSON values."""
+def tied_leaves_record(space: AnySpace, values: Mapping[str, Any], design: Design) -> dict[str, TiedLeafRecord]:
+    """Tied settings as a record of documents."""
     leaves_record = {}
     for tied, leaf in _tied_leaves(space, values):
         unit = field_at(design, leaf).metadata["unit"] or "1"
-        leaves_record[leaf] = {"value": float(leaf_at(design, leaf)), "unit": unit, "follows": tied.text}
+        leaves_record[leaf] = TiedLeafRecord(value=float(leaf_at(design, leaf)), unit=unit, follows=tied.text)
     return leaves_record
 
 
@@ -330,145 +342,148 @@ def front_explanation_record(
     distinct: Sequence[str],
     sample: FrontSample,
     order: KindOrder,
-) -> dict[str, Any]:
-    """The front of a study with its explanation, as JSON values."""
+) -> FrontDocument:
+    """The front of a study with its explanation, as its document."""
     space = study.question.space
 
-    def margin_records(name: str) -> list[dict[str, Any]] | None:
+    def margin_records(name: str) -> list[MarginRecord] | None:
         known = sample.designs.get(name)
         return [margin.record() for margin in known.margins] if known is not None and known.is_evaluated else None
 
-    data = {
-        "study": study.name,
-        "objectives": study.objectives,
-        "designs": [
-            {
-                "design": member.name,
-                "rank": rank,
-                "knobs": {address: knob_record(space, address, value) for address, value in member.values.items()},
-                "metrics": metrics_record(member.point),
-                "shares_of_time": dict(shares[member.name]) if member.name in shares else None,
-                "steps": None if member.changes is None else [knob_effect_record(space, step) for step in member.changes],
-                "margins": margin_records(member.name),
-            }
+    return FrontDocument(
+        study=study.name,
+        objectives=study.objectives,
+        designs=[
+            FrontDesignRecord(
+                design=member.name,
+                rank=rank,
+                knobs={address: knob_record(space, address, value) for address, value in member.values.items()},
+                metrics=metric_records(member.point.metrics),
+                shares_of_time=shares.get(member.name),
+                steps=None if member.changes is None else [knob_effect_record(space, step) for step in member.changes],
+                margins=margin_records(member.name),
+            )
             for rank, member in enumerate(members, 1)
         ],
-        "prices_of_constraints": [shadow_price_record(space, price) for price in prices],
-        "remarks": caveat_records(remarks),
-        "distinct": list(distinct),
-        "sample": sample.record(),
-        "order": kind_order_record(order),
-    }
-    return stamp_document("front", data)
+        prices_of_constraints=[shadow_price_record(space, price) for price in prices],
+        remarks=caveat_records(remarks),
+        distinct=distinct,
+        sample=sample.record(),
+        order=kind_order_record(order),
+    )
 
 
-def kind_order_record(order: KindOrder) -> dict[str, Any]:
-    """Order between kinds of chips as JSON values."""
-    return {
-        "text": order.text,
-        "bands": [
-            {"chip": band.chip, "kind": band.kind, "low": band.low, "high": band.high, "source": band.source}
+def kind_order_record(order: KindOrder) -> KindOrderRecord:
+    """Order between kinds of chips as a record of documents."""
+    return KindOrderRecord(
+        text=order.text,
+        bands=[
+            KindBandRecord(chip=band.chip, kind=band.kind, low=band.low, high=band.high, source=band.source)
             for band in order.bands
         ],
-        "carried": list(order.carried),
-        "not_distinguished": {name: list(chips) for name, chips in order.undecided.items()},
-    }
+        carried=order.carried,
+        not_distinguished=order.undecided,
+    )
 
 
-def explanation_record(explanation: Explanation) -> dict[str, Any]:
-    """The explanation of one design as JSON values; metrics in SI with their units."""
-    data = {
-        "design": explanation.id,
-        "name": explanation.name,
-        "knobs": {address: knob_record(explanation.space, address, value) for address, value in explanation.values.items()},
-        "tied": tied_leaves_record(explanation.space, explanation.values, explanation.design),
-        "fidelity": explanation.goal.fidelity,
-        "objectives": dict(explanation.goal.objectives),
-        "metrics": metrics_record(explanation.point),
-        "feasible": explanation.point.feasible,
-        "breaks": explanation.point.violations_text or None,
-        "shares_of_time": dict(explanation.shares),
-        "steps": [knob_effect_record(explanation.space, change) for change in explanation.changes],
-        "knobs_that_change_nothing": explanation.idle,
-        "knobs_not_looked_at": list(explanation.left),
-        "prices_of_constraints": [shadow_price_record(explanation.space, price) for price in explanation.prices],
-        "cheaper_and_slower": nearest_design_record(explanation.space, explanation.cheaper),
-        "dearer_and_faster": nearest_design_record(explanation.space, explanation.faster),
-        "looked_among": explanation.known,
-        "beaten_by": None if explanation.beaten_by is None else list(explanation.beaten_by),
-        "margins_of_constraints": explanation.margins(),
-        "shares_of_limits": dict(explanation.limits),
-        "looser_bounds": [bound_record(change) for change in explanation.bounds],
-        "without_effect": no_effect_records(explanation.without_effect),
-    }
-    return stamp_document("explain", data)
+def explanation_record(explanation: Explanation) -> ExplainDocument:
+    """The explanation of one design, metrics in SI with their units, as its document."""
+    return ExplainDocument(
+        design=explanation.id,
+        name=explanation.name,
+        knobs={address: knob_record(explanation.space, address, value) for address, value in explanation.values.items()},
+        tied=tied_leaves_record(explanation.space, explanation.values, explanation.design),
+        fidelity=explanation.goal.fidelity,
+        objectives=explanation.goal.objectives,
+        metrics=metric_records(explanation.point.metrics),
+        feasible=explanation.point.feasible,
+        breaks=explanation.point.violations_text or None,
+        shares_of_time=explanation.shares,
+        steps=[knob_effect_record(explanation.space, change) for change in explanation.changes],
+        knobs_that_change_nothing=explanation.idle,
+        knobs_not_looked_at=explanation.left,
+        prices_of_constraints=[shadow_price_record(explanation.space, price) for price in explanation.prices],
+        cheaper_and_slower=nearest_design_record(explanation.space, explanation.cheaper),
+        dearer_and_faster=nearest_design_record(explanation.space, explanation.faster),
+        looked_among=explanation.known,
+        beaten_by=explanation.beaten_by,
+        margins_of_constraints=explanation.margins(),
+        shares_of_limits=explanation.limits,
+        looser_bounds=[bound_record(change) for change in explanation.bounds],
+        without_effect=no_effect_records(explanation.without_effect),
+    )
 
 
-def metrics_record(point: DesignOutcome) -> dict[str, dict[str, Any]]:
-    """Metrics with their units as JSON values."""
-    return {name: {"value": value, "unit": METRICS[name].unit} for name, value in point.metrics.items()}
+def knob_effect_record(space: AnySpace, effect: KnobEffect) -> StepRecord:
+    """Effect of one knob step as a record of documents."""
+    return StepRecord(
+        knob=effect.step.knob,
+        from_=knob_record(space, effect.step.knob, effect.step.old),
+        to=knob_record(space, effect.step.knob, effect.step.new),
+        change=effect.change,
+        elasticity=effect.elasticity,
+        feasible=effect.point.feasible,
+        breaks=effect.point.violations_text or None,
+    )
 
 
-def knob_effect_record(space: AnySpace, effect: KnobEffect) -> dict[str, Any]:
-    """Effect of one knob step as JSON values."""
-    return {
-        "knob": effect.step.knob,
-        "from": knob_record(space, effect.step.knob, effect.step.old),
-        "to": knob_record(space, effect.step.knob, effect.step.new),
-        "change": dict(effect.change),
-        "elasticity": dict(effect.elasticity),
-        "feasible": effect.point.feasible,
-        "breaks": effect.point.violations_text or None,
-    }
-
-
-def bound_record(effect: KnobEffect) -> dict[str, Any]:
-    """Effect of a looser SLO bound as JSON values."""
+def bound_record(effect: KnobEffect) -> LooserBoundRecord:
+    """Effect of a looser SLO bound as a record of documents."""
     unit = SLO_UNITS[effect.step.knob]
-    old, new = ({"value": value, "unit": unit} if unit else value for value in (effect.step.old, effect.step.new))
-    return {
-        "bound": effect.step.knob,
-        "from": old,
-        "to": new,
-        "change": dict(effect.change),
-        "elasticity": dict(effect.elasticity),
-        "feasible": effect.point.feasible,
-    }
+    old, new = (_value_record(value, unit) for value in (effect.step.old, effect.step.new))
+    return LooserBoundRecord(
+        bound=effect.step.knob,
+        from_=old,
+        to=new,
+        change=effect.change,
+        elasticity=effect.elasticity,
+        feasible=effect.point.feasible,
+    )
 
 
-def shadow_price_record(space: AnySpace, price: ShadowPrice) -> dict[str, Any]:
-    """Shadow price of one constraint as JSON values."""
-    return {
-        "constraint": price.what,
-        "unit": price.unit,
-        "is": price.now,
-        "would_have_to_be": price.then,
-        "relaxation": price.relaxation,
-        "text": str(price),
-        "buys": {name: {"value": gain, "unit": METRICS[name].unit} for name, gain in price.gains.items()},
-        "design": price.design,
-        "for_each": {
-            name: {"value": rate, "unit": f"{METRICS[name].unit} per {price.unit}"} for name, rate in price.rates.items()
+def shadow_price_record(space: AnySpace, price: ShadowPrice) -> ShadowPriceRecord:
+    """Shadow price of one constraint as a record of documents."""
+    return ShadowPriceRecord(
+        constraint=price.what,
+        unit=price.unit,
+        is_=price.now,
+        would_have_to_be=price.then,
+        relaxation=price.relaxation,
+        text=str(price),
+        buys=metric_records(price.gains),
+        design=price.design,
+        for_each={
+            name: MeasuredRecord(value=rate, unit=f"{METRICS[name].unit} per {price.unit}")
+            for name, rate in price.rates.items()
         },
-        "knobs": {address: knob_record(space, address, value) for address, value in price.known.at.items()},
-    }
+        knobs={address: knob_record(space, address, value) for address, value in price.known.at.items()},
+    )
 
 
-def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> dict[str, Any] | None:
-    """The next design as JSON values."""
+def nearest_design_record(space: AnySpace, near: NearestDesign | None) -> NextDesignRecord | None:
+    """The next design as a record of documents."""
     if near is None:
         return None
-    pairs = {name: {"here": old, "there": new, "unit": METRICS[name].unit} for name, old, new in (near.cost, near.pace)}
-    knobs = {
-        address: {"from": knob_record(space, address, old), "to": knob_record(space, address, new)}
-        for address, (old, new) in near.knobs.items()
+    pairs = {name: NextMetricRecord(here=old, there=new, unit=METRICS[name].unit) for name, old, new in (near.cost, near.pace)}
+    return NextDesignRecord(design=near.name or None, metrics=pairs, knobs=changed_knob_records(space, near.knobs))
+
+
+def changed_knob_records(space: AnySpace, changes: Mapping[str, tuple[Any, Any]]) -> dict[str, ChangedKnobRecord]:
+    """Changes of knobs by address, each from which value to which."""
+    return {
+        address: ChangedKnobRecord(from_=knob_record(space, address, old), to=knob_record(space, address, new))
+        for address, (old, new) in changes.items()
     }
-    return {"design": near.name or None, "metrics": pairs, "knobs": knobs}
 
 
-def knob_record(space: AnySpace, address: str, value: Any) -> Any:
+def knob_record(space: AnySpace, address: str, value: Any) -> Scalar | MeasuredRecord:
     """A knob's value with its unit; options, and numbers without a unit, as they are."""
     if value is None or isinstance(value, str):
         return value
     unit = space.spec(address).metadata["unit"]
-    return {"value": value, "unit": unit} if unit not in ("", "1") else value
+    return _value_record(value, unit)
+
+
+def _value_record(value: Any, unit: str) -> Scalar | MeasuredRecord:
+    """A number with its unit; one without a unit as it is."""
+    return MeasuredRecord(value=value, unit=unit) if unit not in ("", "1") else value

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -13,10 +12,17 @@ from dse.analysis.max_rate_text import describe_caveat, format_range
 from dse.commands.capacity_output import format_dollars
 from dse.config.day_load import HOURS
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
+from dse.documents.fleet_document import (
+    ChipFleetRecord,
+    DayRecord,
+    FleetDocument,
+    FleetHourRecord,
+    FleetModelRecord,
+    FleetTotalsRecord,
+)
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import make_slo_bounds
-from dse.schemas import stamp_document
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
@@ -217,90 +223,89 @@ def _hours_table(chip: str, pool: FleetPool) -> Table:
     return table
 
 
-def fleet_record(fleets: Sequence[ChipFleet], idle: Sequence[NoEffect] = ()) -> dict[str, Any]:
-    """The answer as JSON values."""
+def fleet_record(fleets: Sequence[ChipFleet], idle: Sequence[NoEffect] = ()) -> FleetDocument:
+    """The document of an answer."""
     query = fleets[0].query
     first = next(fleet for fleet in fleets if not fleet.why)
-    data = {
-        "physics": PHYSICS_VERSION,
-        "day": {
-            "name": query.day.name,
-            "text": describe_day(query),
-            "rates_hz": list(query.day.rates),
-            "peak_hz": query.day.peak,
-            "mean_hz": query.day.mean,
-        },
-        "systems": describe_systems(query, first.scaled[0]),
-        "assumptions": list(MEANINGS),
-        "spare": query.spare,
-        "cold_start_s": query.cold_start,
-        "by": query.by,
-        "fleets": [_chip_record(fleet) for fleet in fleets],
-        "without_effect": no_effect_records(idle),
-    }
-    return stamp_document("fleet", data)
+    return FleetDocument(
+        physics=PHYSICS_VERSION,
+        day=DayRecord(
+            name=query.day.name,
+            text=describe_day(query),
+            rates_hz=query.day.rates,
+            peak_hz=query.day.peak,
+            mean_hz=query.day.mean,
+        ),
+        systems=describe_systems(query, first.scaled[0]),
+        assumptions=MEANINGS,
+        spare=query.spare,
+        cold_start_s=query.cold_start,
+        by=query.by,
+        fleets=[_chip_record(fleet) for fleet in fleets],
+        without_effect=no_effect_records(idle),
+    )
 
 
-def _chip_record(fleet: ChipFleet) -> dict[str, Any]:
-    return {
-        "chip": fleet.chip,
-        "why_not": fleet.why or None,
-        "scaled": _totals_record(fleet.totals) if fleet.scaled else None,
-        "fixed": _totals_record(fleet.fixed_totals) if fleet.fixed else None,
-        "models": [_pool_record(scaled, fixed) for scaled, fixed in zip(fleet.scaled, fleet.fixed, strict=True)],
-    }
+def _chip_record(fleet: ChipFleet) -> ChipFleetRecord:
+    return ChipFleetRecord(
+        chip=fleet.chip,
+        why_not=fleet.why or None,
+        scaled=_totals_record(fleet.totals) if fleet.scaled else None,
+        fixed=_totals_record(fleet.fixed_totals) if fleet.fixed else None,
+        models=[_pool_record(scaled, fixed) for scaled, fixed in zip(fleet.scaled, fleet.fixed, strict=True)],
+    )
 
 
-def _pool_record(scaled: FleetPool, fixed: FleetPool) -> dict[str, Any]:
+def _pool_record(scaled: FleetPool, fixed: FleetPool) -> FleetModelRecord:
     system = scaled.system
-    return {
-        "model": system.load.model.name,
-        "share": scaled.model.share,
-        "overrides": list(scaled.model.overrides),
-        "text": _pool_text(scaled),
-        "note": _caveat(scaled) or None,
-        "stack_basis": basis.record() if (basis := system.evaluation.stack_basis) else None,
-        "extrapolated": system.evaluation.extrapolation_text or None,
-        "max_rate_hz": system.max_rate,
-        "chips_of_a_system": round(system.chips),
-        "system_price_usd": system.price,
-        "rent_usd_per_hour": system.rent_per_second * HOUR,
-        "idle_power_w": system.idle,
-        "hours": _hours_record(scaled),
-        "fixed_hours": _hours_record(fixed),
-    }
+    return FleetModelRecord(
+        model=system.load.model.name,
+        share=scaled.model.share,
+        overrides=scaled.model.overrides,
+        text=_pool_text(scaled),
+        note=_caveat(scaled) or None,
+        stack_basis=basis.record() if (basis := system.evaluation.stack_basis) else None,
+        extrapolated=system.evaluation.extrapolation_text or None,
+        max_rate_hz=system.max_rate,
+        chips_of_a_system=round(system.chips),
+        system_price_usd=system.price,
+        rent_usd_per_hour=system.rent_per_second * HOUR,
+        idle_power_w=system.idle,
+        hours=_hours_record(scaled),
+        fixed_hours=_hours_record(fixed),
+    )
 
 
-def _hours_record(pool: FleetPool) -> list[dict[str, Any]]:
+def _hours_record(pool: FleetPool) -> list[FleetHourRecord]:
     return [
-        {
-            "hour": hour,
-            "rate_hz": rate,
-            "systems_needed": pool.schedule.needed[hour],
-            "systems_ready": pool.schedule.ready[hour],
-            "system_hours": pool.schedule.up[hour],
-            "load_hz": pool.loads[hour],
-            "utilisation": pool.loads[hour] / pool.system.max_rate,
-            "slo_attainment": pool.system.attainment_at(pool.loads[hour]),
-            "grid_power_w": pool.power[hour],
-        }
+        FleetHourRecord(
+            hour=hour,
+            rate_hz=rate,
+            systems_needed=pool.schedule.needed[hour],
+            systems_ready=pool.schedule.ready[hour],
+            system_hours=pool.schedule.up[hour],
+            load_hz=pool.loads[hour],
+            utilisation=pool.loads[hour] / pool.system.max_rate,
+            slo_attainment=pool.system.attainment_at(pool.loads[hour]),
+            grid_power_w=pool.power[hour],
+        )
         for hour, rate in enumerate(pool.rates)
     ]
 
 
-def _totals_record(totals: FleetTotals) -> dict[str, Any]:
-    return {
-        "chips_owned": round(totals.chips),
-        "system_hours": totals.system_hours,
-        "chip_hours": totals.chip_hours,
-        "utilisation": totals.utilisation,
-        "requests": totals.requests,
-        "output_tokens": totals.tokens,
-        "energy_j": totals.joules,
-        "owned_usd": totals.owner_price,
-        "capital_usd": totals.capital,
-        "electricity_usd": totals.electricity,
-        "rented_usd": totals.rent,
-        "owned_per_mtoken_usd": totals.per_mtoken(totals.owner_price),
-        "rented_per_mtoken_usd": totals.per_mtoken(totals.rent),
-    }
+def _totals_record(totals: FleetTotals) -> FleetTotalsRecord:
+    return FleetTotalsRecord(
+        chips_owned=round(totals.chips),
+        system_hours=totals.system_hours,
+        chip_hours=totals.chip_hours,
+        utilisation=totals.utilisation,
+        requests=totals.requests,
+        output_tokens=totals.tokens,
+        energy_j=totals.joules,
+        owned_usd=totals.owner_price,
+        capital_usd=totals.capital,
+        electricity_usd=totals.electricity,
+        rented_usd=totals.rent,
+        owned_per_mtoken_usd=totals.per_mtoken(totals.owner_price),
+        rented_per_mtoken_usd=totals.per_mtoken(totals.rent),
+    )

@@ -1,13 +1,12 @@
 """Output of ``dse robust``: how each design of a front fares over draws of the constants."""
 
-from typing import Any
-
 from rich.markup import escape
 from rich.table import Table
 
 from dse.accuracy.constant_ranges import describe_default_ranges
 from dse.commands.explain_output import kind_order_record
 from dse.commands.notebook_api import StoredStudy, load
+from dse.documents.robust_document import RobustDesignRecord, RobustDocument
 from dse.report.front_robustness import (
     BUDGET_S,
     DEFAULT_DRAWS,
@@ -16,7 +15,6 @@ from dse.report.front_robustness import (
     measure_front_robustness,
 )
 from dse.report.kind_order import KindOrder, find_kind_order
-from dse.schemas import stamp_document
 from dse.space.errors import DesignError
 from dse.space.safe_text import count_text
 from dse.terminal.json_text import format_json
@@ -133,28 +131,27 @@ def print_robustness(robustness: FrontRobustness, order: KindOrder, draws: int) 
     console.print(f"page with these shares: dse report {escape(robustness.study)}")
 
 
-def robustness_record(robustness: FrontRobustness, order: KindOrder) -> dict[str, Any]:
-    """Robustness of a front as JSON values."""
-    data = {
-        "study": robustness.study,
-        "fidelity": robustness.fidelity,
-        "draws": robustness.draws,
-        "constants_not_moved": robustness.unmoved,
-        "constants": robustness.constants,
-        "rivals": robustness.rivals,
-        "left_out": robustness.left,
-        "designs": [
-            {
-                "design": name,
-                "chip": design.chip,
-                "share": design.share,
-                "near_share": design.near_share,
-                "margin": design.margin,
-                "turning": [dict(record) for record in design.turning],
-                "not_distinguished": list(order.undecided.get(name, ())),
-            }
+def robustness_record(robustness: FrontRobustness, order: KindOrder) -> RobustDocument:
+    """The document on the robustness of a front."""
+    return RobustDocument(
+        study=robustness.study,
+        fidelity=robustness.fidelity,
+        draws=robustness.draws,
+        constants_not_moved=robustness.unmoved,
+        constants=robustness.constants,
+        rivals=robustness.rivals,
+        left_out=robustness.left,
+        designs=[
+            RobustDesignRecord(
+                design=name,
+                chip=design.chip,
+                share=design.share,
+                near_share=design.near_share,
+                margin=design.margin,
+                turning=design.turning,
+                not_distinguished=order.undecided.get(name, ()),
+            )
             for name, design in robustness.designs.items()
         ],
-        "order": kind_order_record(order),
-    }
-    return stamp_document("robust", data)
+        order=kind_order_record(order),
+    )

@@ -16,7 +16,7 @@ from dse.analysis.evaluation import Evaluation, evaluate_config
 from dse.commands.evaluate_output import evaluation_record, print_evaluation
 from dse.config import untrusted_files as strangers
 from dse.config.compose import compose
-from dse.schemas import stamp_document
+from dse.documents.evaluate_document import ShortlistDocument
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
@@ -28,15 +28,8 @@ def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bo
     """Print each evaluated design of a file, in its order."""
     evaluations = _evaluate_designs(path, more, trust=trust)
     if as_json:
-        print(
-            format_json(
-                stamp_document(
-                    "shortlist",
-                    {"designs": {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}},
-                ),
-                indent=1,
-            )
-        )
+        designs = {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}
+        print(format_json(ShortlistDocument(designs=designs), indent=1))
         return
     console = SafeConsole(150)
     for name, (evaluation, config) in evaluations.items():

@@ -12,6 +12,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from dse.documents.list_document import ListDocument, ListedStudyRecord, StoredRunRecord
 from dse.evaluators import METRICS
 from dse.execution.certify import describe_certificate, read_certificate
 from dse.execution.rank_agreement import RankCorrelation
@@ -23,7 +24,6 @@ from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.sample_noise import KEPT, OFFERED_LOAD, FrontSample, fixed_rate_text
 from dse.report.caveats import describe_stacks
 from dse.report.kind_order import estimate_kind_bands, find_kind_order, has_several_kinds
-from dse.schemas import stamp_document
 from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -276,33 +276,34 @@ def format_knob(study: Study, address: str, value: Any) -> str:
 
 def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
     """Print the studies that can be run and those that ran in this folder."""
-    data = studies_record(known)
+    document = studies_record(known)
     if as_json:
-        print(format_json(data, indent=1))
+        print(format_json(document, indent=1))
         return 0
     table = Table(box=None, title="studies: dse run study=NAME", title_justify="left")
     for column in ("name", "question", "ran here"):
         table.add_column(column, overflow="fold")
-    for study in data["studies"]:
-        table.add_row(escape(study["name"]), escape(study["question"]), escape(_ran_text(study["ran"])))
+    for study in document.studies:
+        table.add_row(escape(study.name), escape(study.question), escape(_ran_text(study.ran)))
     SafeConsole(140).print(table)
     return 0
 
 
-def studies_record(known: dict[str, Path]) -> dict[str, Any]:
-    """The studies as JSON values."""
+def studies_record(known: dict[str, Path]) -> ListDocument:
+    """The document of the studies."""
     ran = {path.name: place for path in sorted(Path("runs").glob("*")) if (place := stored_location(path)) is not None}
     names = [*known, *(name for name in ran if name not in known)]
-    studies = [
-        {
-            "name": name,
-            "question": _question_of(known[name]) if name in known else "",
-            "defined": name in known,
-            "ran": _study_state(name, ran[name]) if name in ran else None,
-        }
-        for name in names
-    ]
-    return stamp_document("list", {"studies": studies})
+    return ListDocument(
+        studies=[
+            ListedStudyRecord(
+                name=name,
+                question=_question_of(known[name]) if name in known else "",
+                defined=name in known,
+                ran=_study_state(name, ran[name]) if name in ran else None,
+            )
+            for name in names
+        ]
+    )
 
 
 def _tied_names(study: Study) -> dict[tuple[str, str], list[str]]:
@@ -433,25 +434,24 @@ def _question_of(path: Path) -> str:
     return ""
 
 
-def _study_state(name: str, place: str) -> dict[str, Any]:
+def _study_state(name: str, place: str) -> StoredRunRecord:
     """How far a study is, or why nobody can say."""
     from dse.store.store import Store
 
-    state: dict[str, Any] = {"state": None, "searched": None, "refused": None}
     try:
         with closing(Store(place, create=False)) as store:
             runs = store.runs(name)
     except DesignError as error:  # the others are listed all the same
-        return state | {"refused": strip_control_codes(mask_passwords(str(error)))}
+        return StoredRunRecord(state=None, searched=None, refused=strip_control_codes(mask_passwords(str(error))))
     if not runs:
-        return state
+        return StoredRunRecord(state=None, searched=None, refused=None)
     searched = runs[-1]["facts"].get("results", 0)
-    return state | {"state": runs[-1]["state"], "searched": searched if isinstance(searched, int) else None}
+    return StoredRunRecord(state=runs[-1]["state"], searched=searched if isinstance(searched, int) else None, refused=None)
 
 
-def _ran_text(ran: Mapping[str, Any] | None) -> str:
+def _ran_text(ran: StoredRunRecord | None) -> str:
     if ran is None:
         return ""
-    if ran["refused"]:
-        return str(ran["refused"])
-    return f"{ran['state']}, {ran['searched'] or 0} searched" if ran["state"] else "no run"
+    if ran.refused:
+        return ran.refused
+    return f"{ran.state}, {ran.searched or 0} searched" if ran.state else "no run"

@@ -6,9 +6,8 @@ rows that fail, reports and known misses are counted and shown.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.markup import escape
@@ -18,8 +17,15 @@ from dse.accuracy.residuals import read_residuals_version
 from dse.accuracy.tolerances import find_known_miss, row_tolerance
 from dse.accuracy.validate import ROLES, ValidationRow, build_rows_table, compare_rows, format_row_error, read_rows, score_rows
 from dse.config.compose import STUDIES
+from dse.documents.records import record_values
+from dse.documents.validate_documents import (
+    CheckedRowRecord,
+    ErrorGroupRecord,
+    FailureCountRecord,
+    ScoreRecord,
+    ValidationDocument,
+)
 from dse.evaluators.evaluation import PHYSICS_VERSION
-from dse.schemas import stamp_document
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
@@ -58,34 +64,10 @@ class ValidatedRow:
         """Study, chip and phase of the row."""
         return self.study, self.row.kind.chip, self.row.kind.phase
 
-    def record(self) -> dict[str, Any]:
-        """The row with its tolerance and known miss as JSON values."""
-        return {"study": self.study, **self.row.record(), "tolerance": self.tolerance, "fails": self.fails, "known": self.known}
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorGroup:
-    """Errors of the rows of one study, chip and phase.
-
-    Attributes:
-        rows: all of them.
-        scored: calibration and check rows that publish a number; errors are theirs, or of the reports where there are none.
-        mean, p90, worst: of absolute relative errors; None where there is none.
-        held, ranges: published ranges with the simulated value inside, and published ranges, of any role.
-        failures: by role, rows that fail and rows.
-    """
-
-    study: str
-    chip: str
-    phase: str
-    rows: int
-    scored: int
-    mean: float | None
-    p90: float | None
-    worst: float | None
-    held: int
-    ranges: int
-    failures: dict[str, tuple[int, int]]
+    def record(self) -> CheckedRowRecord:
+        """The row with its tolerance and known miss as a record of documents."""
+        row = record_values(self.row.record())
+        return CheckedRowRecord(study=self.study, **row, tolerance=self.tolerance, fails=self.fails, known=self.known)
 
 
 def list_published_files(names: Sequence[str]) -> list[Path]:
@@ -126,7 +108,7 @@ def simulate_rows(paths: Sequence[Path], *, bar: ProgressBar | None = None) -> l
     return rows
 
 
-def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroup]:
+def group_errors(rows: Sequence[ValidatedRow]) -> list[ErrorGroupRecord]:
     """Errors of rows by study, chip and phase, in the order of the rows."""
     by: dict[tuple[str, str, str], list[ValidatedRow]] = {}
     for row in rows:
@@ -139,18 +121,19 @@ def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
     return {role: (sum(row.fails for row in rows if row.row.role == role), _role_count(rows, role)) for role in ROLES}
 
 
-def validation_record(rows: Sequence[ValidatedRow]) -> dict[str, Any]:
-    """Rows, groups and failure counts as JSON values."""
-    return {
-        "physics": PHYSICS_VERSION,
-        "residuals_physics": read_residuals_version(),
-        "scores": {role: _role_score(rows, role) for role in ROLES},
-        "failures": {role: {"fail": bad, "rows": many} for role, (bad, many) in count_failures(rows).items()},
-        "broken": [f"{row.study}/{row.row.id}" for row in rows if row.breaks],
-        "groups": [asdict(group) for group in group_errors(rows)],
-        "slowest": [f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in find_slowest_rows(rows)],
-        "rows": [row.record() for row in rows],
-    }
+def validation_record(rows: Sequence[ValidatedRow], page: Path) -> ValidationDocument:
+    """The document of rows, with groups and failure counts, and the path of its page."""
+    return ValidationDocument(
+        physics=PHYSICS_VERSION,
+        residuals_physics=read_residuals_version(),
+        scores={role: _role_score(rows, role) for role in ROLES},
+        failures={role: FailureCountRecord(fail=bad, rows=many) for role, (bad, many) in count_failures(rows).items()},
+        broken=[f"{row.study}/{row.row.id}" for row in rows if row.breaks],
+        groups=group_errors(rows),
+        slowest=[f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in find_slowest_rows(rows)],
+        rows=[row.record() for row in rows],
+        page=str(page),
+    )
 
 
 def find_slowest_rows(rows: Sequence[ValidatedRow]) -> list[ValidatedRow]:
@@ -171,13 +154,13 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
     paths = list_published_files(names)
     with ProgressBar("validate") as bar:
         rows = simulate_rows(paths, bar=bar)
-    data = validation_record(rows)
+    document = validation_record(rows, out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as place:
-        place.write_text(build_validation_page(data), encoding="utf-8")
+        place.write_text(build_validation_page(document), encoding="utf-8")
     status = int(any(row.breaks for row in rows))
     if as_json:
-        print(format_json(stamp_document("validation", data | {"page": str(out)}), indent=1))
+        print(format_json(document, indent=1))
         return status
     console = SafeConsole(150)
     for path in paths if names else ():
@@ -207,12 +190,22 @@ def _print_summary(console: SafeConsole, rows: Sequence[ValidatedRow]) -> None:
     console.print(f"{sum(row.row.seconds for row in rows):.0f} s; slowest: {taken}")
 
 
-def _error_group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroup:
+def _error_group(study: str, chip: str, phase: str, rows: Sequence[ValidatedRow]) -> ErrorGroupRecord:
     everything = score_rows(row.row for row in rows)
     scored = score_rows(row.row for row in rows if row.row.role != "report").errors
     mean, p90, worst = _error_spread(np.array(scored or everything.errors))
-    return ErrorGroup(
-        study, chip, phase, len(rows), len(scored), mean, p90, worst, everything.held, everything.ranges, count_failures(rows)
+    return ErrorGroupRecord(
+        study=study,
+        chip=chip,
+        phase=phase,
+        rows=len(rows),
+        scored=len(scored),
+        mean=mean,
+        p90=p90,
+        worst=worst,
+        held=everything.held,
+        ranges=everything.ranges,
+        failures=count_failures(rows),
     )
 
 
@@ -221,7 +214,7 @@ def _error_spread(errors: np.ndarray) -> tuple[float | None, float | None, float
     return (float(errors.mean()), float(np.quantile(errors, 0.9)), float(errors.max())) if len(errors) else (None, None, None)
 
 
-def _groups_table(groups: Sequence[ErrorGroup]) -> Table:
+def _groups_table(groups: Sequence[ErrorGroupRecord]) -> Table:
     title = "rows that fail, errors of numbers that are scored, and ranges that hold"
     table = Table(title=title, title_justify="left", box=None)
     errors = ("scored", "mean", "90 %", "worst", "ranges hold")
@@ -239,10 +232,10 @@ def _groups_table(groups: Sequence[ErrorGroup]) -> Table:
     return table
 
 
-def _role_score(rows: Sequence[ValidatedRow], role: str) -> dict[str, Any]:
+def _role_score(rows: Sequence[ValidatedRow], role: str) -> ScoreRecord:
     errors, held, ranges = score_rows(row.row for row in rows if row.row.role == role)
     spread = (float(np.median(errors)), errors[-1]) if errors else (None, None)
-    return {"numbers": len(errors), "median": spread[0], "worst": spread[1], "held": held, "ranges": ranges}
+    return ScoreRecord(numbers=len(errors), median=spread[0], worst=spread[1], held=held, ranges=ranges)
 
 
 def _role_count(rows: Sequence[ValidatedRow], role: str) -> int:

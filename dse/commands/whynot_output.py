@@ -1,26 +1,33 @@
 """Output of ``dse whynot``: tables for the terminal, and JSON values."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from dse.analysis.evaluation import metric_records
 from dse.commands.explain_output import (
     WIDTH,
+    changed_knob_records,
     format_changed_knobs,
     format_metric,
     format_metrics,
     knob_record,
-    metrics_record,
     print_tied_leaves,
     tied_leaves_record,
 )
 from dse.config.setting_effects import no_effect_records
+from dse.documents.study_records import ChangedKnobRecord
+from dse.documents.whynot_document import (
+    CertifiedBoxRecord,
+    OutsideSettingRecord,
+    PathChangeRecord,
+    RivalRecord,
+    WhynotDocument,
+)
 from dse.evaluators.accounting.metrics import METRICS
 from dse.explanations.dominance import OUTSIDE, DominanceReport, DominatingDesign, PathChange, count_changes_to_domination
 from dse.explanations.neighbours import DesignOutcome, format_knob_value
-from dse.schemas import stamp_document
 from dse.space.design import make_ids
 from dse.space.fields import field_at
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -173,80 +180,72 @@ def _hop_ends(dominance: DominanceReport, hop: PathChange) -> tuple[str, str]:
     return format_knob_value(dominance.space, hop.knob, hop.old), format_knob_value(dominance.space, hop.knob, hop.new)
 
 
-def box_record(dominance: DominanceReport) -> dict[str, Any] | None:
-    """What a certificate proves of a design as JSON values; None without a certificate."""
+def box_record(dominance: DominanceReport) -> CertifiedBoxRecord | None:
+    """What a certificate proves of a design, as a record of documents; None without a certificate."""
     box = dominance.box
     if box is None:
         return None
 
-    def with_units(metrics: Mapping[str, float]) -> dict[str, Any]:
-        return {name: {"value": value, "unit": METRICS[name].unit} for name, value in metrics.items()}
-
-    return {
-        "ranges": {
-            address: {"from": knob_record(dominance.space, address, low), "to": knob_record(dominance.space, address, high)}
-            for address, (low, high) in box.ranges.items()
-        },
-        "infeasible": box.reason or None,
-        "bound": with_units(box.bound),
-        "front_design": make_ids([dominance.space.key_at(box.member)])[0] if box.member else None,
-        "front_metrics": with_units(box.metrics),
-        "lead": box.lead,
-    }
+    return CertifiedBoxRecord(
+        ranges=changed_knob_records(dominance.space, box.ranges),
+        infeasible=box.reason or None,
+        bound=metric_records(box.bound),
+        front_design=make_ids([dominance.space.key_at(box.member)])[0] if box.member else None,
+        front_metrics=metric_records(box.metrics),
+        lead=box.lead,
+    )
 
 
-def dominance_record(dominance: DominanceReport) -> dict[str, Any]:
-    """Position of a design in a study as JSON values; metrics in SI with their units."""
+def dominance_record(dominance: DominanceReport) -> WhynotDocument:
+    """Position of a design in a study: its document, with metrics in SI and their units."""
     space = dominance.space
 
-    def list_changed_knobs(design: DominatingDesign) -> dict[str, Any]:
+    def list_changed_knobs(design: DominatingDesign) -> dict[str, ChangedKnobRecord]:
         if CHIP_KNOB in design.knobs:
-            return {CHIP_KNOB: {"from": design.knobs[CHIP_KNOB][0], "to": design.knobs[CHIP_KNOB][1]}}
-        return {
-            knob: {"from": knob_record(space, knob, old), "to": knob_record(space, knob, new)}
-            for knob, (old, new) in design.knobs.items()
-        }
+            return {CHIP_KNOB: ChangedKnobRecord(from_=design.knobs[CHIP_KNOB][0], to=design.knobs[CHIP_KNOB][1])}
+        return changed_knob_records(space, design.knobs)
 
-    def describe_rival(design: DominatingDesign) -> dict[str, Any]:
-        return {
-            "design": design.name,
-            "metrics": metrics_record(design.point),
-            "better_by": dict(design.gains),
-            "knobs": list_changed_knobs(design),
-            "alike": list(design.alike),
-        }
+    def describe_rival(design: DominatingDesign) -> RivalRecord:
+        return RivalRecord(
+            design=design.name,
+            metrics=metric_records(design.point.metrics),
+            better_by=design.gains,
+            knobs=list_changed_knobs(design),
+            alike=design.alike,
+        )
 
-    data = {
-        "design": dominance.id,
-        "name": dominance.name,
-        "knobs": {address: knob_record(space, address, value) for address, value in dominance.values.items()},
-        "tied": tied_leaves_record(space, dominance.values, space.base),
-        "fidelity": dominance.goal.fidelity,
-        "objectives": dict(dominance.goal.objectives),
-        "metrics": metrics_record(dominance.point),
-        "feasible": dominance.point.feasible,
-        "breaks": dominance.point.violations_text or None,
-        "outside_the_study": {address: {"study": old, "here": new} for address, (old, new) in dominance.outside.items()},
-        "front_designs_that_beat_it": [describe_rival(single_rival) for single_rival in dominance.rivals],
-        "front_designs_that_it_beats": list(dominance.beats),
-        "distance": dominance.distance,
-        "alone": {name: {"value": value, "unit": METRICS[name].unit} for name, value in dominance.alone.items()},
-        "fewest_changes": describe_rival(dominance.target) if dominance.target else None,
-        "path": [
-            {
-                "change": hop.knob,
-                "from": None if hop.knob == OUTSIDE else knob_record(space, hop.knob, hop.old),
-                "to": None if hop.knob == OUTSIDE else knob_record(space, hop.knob, hop.new),
-                "metrics": metrics_record(hop.point),
-                "feasible": hop.point.feasible,
-                "breaks": hop.point.violations_text or None,
-                "beats_it": hop.beats,
-            }
+    return WhynotDocument(
+        design=dominance.id,
+        name=dominance.name,
+        knobs={address: knob_record(space, address, value) for address, value in dominance.values.items()},
+        tied=tied_leaves_record(space, dominance.values, space.base),
+        fidelity=dominance.goal.fidelity,
+        objectives=dominance.goal.objectives,
+        metrics=metric_records(dominance.point.metrics),
+        feasible=dominance.point.feasible,
+        breaks=dominance.point.violations_text or None,
+        outside_the_study={
+            address: OutsideSettingRecord(study=old, here=new) for address, (old, new) in dominance.outside.items()
+        },
+        front_designs_that_beat_it=[describe_rival(single_rival) for single_rival in dominance.rivals],
+        front_designs_that_it_beats=dominance.beats,
+        distance=dominance.distance,
+        alone=metric_records(dominance.alone),
+        fewest_changes=describe_rival(dominance.target) if dominance.target else None,
+        path=[
+            PathChangeRecord(
+                change=hop.knob,
+                from_=None if hop.knob == OUTSIDE else knob_record(space, hop.knob, hop.old),
+                to=None if hop.knob == OUTSIDE else knob_record(space, hop.knob, hop.new),
+                metrics=metric_records(hop.point.metrics),
+                feasible=hop.point.feasible,
+                breaks=hop.point.violations_text or None,
+                beats_it=hop.beats,
+            )
             for hop in dominance.path
         ],
-        "not_ordered": list(dominance.left),
-        "stored_designs": dominance.looked,
-        "certified": box_record(dominance),
-        "without_effect": no_effect_records(dominance.without_effect),
-    }
-    return stamp_document("whynot", data)
+        not_ordered=dominance.left,
+        stored_designs=dominance.looked,
+        certified=box_record(dominance),
+        without_effect=no_effect_records(dominance.without_effect),
+    )

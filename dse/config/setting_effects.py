@@ -20,6 +20,7 @@ from dse.config.metric_expressions import DefinedMetrics, evaluate_with_derived
 from dse.config.question import Question
 from dse.config.unread_settings import set_by
 from dse.config.workloads import read_workload
+from dse.documents.shared_records import NoEffectRecord
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import FIDELITIES, fidelities, limits, submesh_text
@@ -75,10 +76,11 @@ class NoEffect:
         return f"{self.address} has no effect {where}" + (f"; {self.reader} uses it" if self.reader else "")
 
 
-def no_effect_records(no_effects: Sequence[NoEffect]) -> list[dict[str, str | None]]:
-    """Settings without effect as JSON values."""
+def no_effect_records(no_effects: Sequence[NoEffect]) -> list[NoEffectRecord]:
+    """Settings without effect as records of documents."""
     return [
-        {"setting": no_effect.address, "reader": no_effect.reader or None, "text": str(no_effect)} for no_effect in no_effects
+        NoEffectRecord(setting=no_effect.address, reader=no_effect.reader or None, text=str(no_effect))
+        for no_effect in no_effects
     ]
 
 

@@ -15,7 +15,7 @@ from dse.config.named_points import named_points
 from dse.config.question import Question, build_question
 from dse.config.record_parser import parse_settings, parse_value
 from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_text
-from dse.evaluators.accounting.metrics import METRICS, find_metric
+from dse.evaluators.accounting.metrics import METRICS, Direction, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
@@ -73,7 +73,7 @@ class Study:
     question: Question
     fidelity: str
     seed: int
-    objectives: dict[str, str]
+    objectives: dict[str, Direction]
     bounds: tuple[MetricConstraint, ...]
     screen: ScreenSettings
     search: SearchSettings
@@ -391,7 +391,7 @@ def stored_location(run_dir: Path) -> str | None:
     return note.read_text().strip() if note.is_file() else str(file) if file.is_file() else None
 
 
-def read_objectives(config: Mapping[str, Any]) -> dict[str, str]:
+def read_objectives(config: Mapping[str, Any]) -> dict[str, Direction]:
     """Metrics to optimise, with their directions."""
     if not config:
         raise DesignError("objectives: none given; name one or more metrics, as in 'objectives: {tpot: min}'")

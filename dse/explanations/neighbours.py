@@ -16,7 +16,7 @@ from dse.config.metric_expressions import (
     input_metrics,
 )
 from dse.evaluators import evaluate
-from dse.evaluators.accounting.metrics import METRICS
+from dse.evaluators.accounting.metrics import METRICS, Direction
 from dse.evaluators.accounting.outcomes import SILICON_LIMITS
 from dse.evaluators.evaluation import FIDELITIES, fidelities, is_simulated
 from dse.execution.study import MetricConstraint
@@ -74,7 +74,7 @@ class StudyGoal:
     """
 
     workload: Workload
-    objectives: Mapping[str, str]
+    objectives: Mapping[str, Direction]
     bounds: tuple[MetricConstraint, ...]
     fidelity: str
     metrics: tuple[str, ...] | None = None

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite, nan, sqrt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from dse.documents.front_document import FrontSampleRecord, MarginRecord, NoiseVerdict, OfferedLoadRecord
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import MetricConstraint, Study
@@ -50,7 +51,9 @@ BUDGET_S = 20.0
 FIRST_BATCH, GROWTH = 8, 4
 """Designs that are evaluated together first, whatever that takes in the steady state, and times as many next."""
 
-KEPT, WITHIN_NOISE, BROKEN = "kept", "within noise", "broken"
+KEPT: Final = "kept"
+WITHIN_NOISE: Final = "within noise"
+BROKEN: Final = "broken"
 
 MAX_NAMED = 6
 """Designs within noise that are named."""
@@ -83,7 +86,7 @@ class BoundMargin:
         return left / self.error
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> NoiseVerdict:
         """Verdict with 95 % confidence: "kept", "within noise" or "broken".
 
         By the value alone where the error is unknown.
@@ -108,16 +111,16 @@ class BoundMargin:
         known = f"+-{format_quantity(STUDENT * self.error, unit, 3)}; " if self.error == self.error else ""
         return f"{self.bound.metric} {value} ({known}bound {bound}: {self.verdict})"
 
-    def record(self) -> dict[str, Any]:
-        """The margin as JSON values; null for an error or a margin that is unknown or not finite."""
-        return {
-            "constraint": str(self.bound),
-            "value": self.value,
-            "interval_95": _finite(STUDENT * self.error),
-            "sigmas": _finite(self.sigmas),
-            "verdict": self.verdict,
-            "text": self.text(),
-        }
+    def record(self) -> MarginRecord:
+        """The margin as a record of documents; None for an error or a margin that is unknown or not finite."""
+        return MarginRecord(
+            constraint=str(self.bound),
+            value=self.value,
+            interval_95=_finite(STUDENT * self.error),
+            sigmas=_finite(self.sigmas),
+            verdict=self.verdict,
+            text=self.text(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +199,16 @@ class FrontSample:
         more = [f"and {len(lines) - MAX_NAMED:,} more"] if len(lines) > MAX_NAMED else []
         return [*lines[:MAX_NAMED], *more]
 
-    def record(self) -> dict[str, Any]:
-        """Load and noise of the front as JSON values, without its designs."""
+    def record(self) -> FrontSampleRecord:
+        """Load and noise of the front as a record of documents, without its designs."""
         loads = self.load_range
-        return {
-            "rate": self.rate or None,
-            "offered_load": None if loads is None else {"least": loads[0], "most": loads[1]},
-            "load_text": self.load_text or None,
-            "within_noise": list(self.noisy) if self.noise_text else None,
-            "noise_text": self.noise_text or None,
-        }
+        return FrontSampleRecord(
+            rate=self.rate or None,
+            offered_load=None if loads is None else OfferedLoadRecord(least=loads[0], most=loads[1]),
+            load_text=self.load_text or None,
+            within_noise=list(self.noisy) if self.noise_text else None,
+            noise_text=self.noise_text or None,
+        )
 
 
 def fixed_rate_text(workload: Workload) -> str:

@@ -4,11 +4,11 @@ Plain values only; `dse.mcp_server.server` serves them over the Model Context Pr
 them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from dse.schemas.schema_builders import Schema, list_schema, object_schema, text_schema
+from dse.documents.records import ABSENT, Absent, Examples, Record, record_schema
 from dse.space.errors import DesignError, suggest_nearest
 
 ALLOW_RUN = "--allow-run"
@@ -32,15 +32,66 @@ To search: evaluate one design, change its bottleneck (seconds_by_bound, operato
 effect of each knob. Or use a study: list names those that ran here, front has the nondominated designs, whynot shows what
 beats a design of yours and through which changes. With {ALLOW_RUN} the tool run searches a study's whole space."""
 
-STUDY = text_schema("name of a study, as the tool list says it")
-OVERRIDES = list_schema(
-    text_schema(),
+Study = Annotated[str, "name of a study, as the tool list says it", Examples("quickstart")]
+
+Overrides = Annotated[
+    Sequence[str],
     "one ADDRESS=VALUE a text, as on the command line without the shell's quotes; they are data: no flags, no code",
-)
+]
+
+Design = Annotated[str, "id of a design of the study, from the tool front; instead of overrides", Examples("1f3a09c27b")]
 
 
-def _with_examples(schema: Schema, *examples: Any) -> Schema:
-    return {**schema, "examples": list(examples)}
+class NoArguments(Record):
+    """Arguments of a tool that takes none."""
+
+
+class EvaluateArguments(Record):
+    """Arguments of the tool that evaluates one design."""
+
+    overrides: Annotated[
+        Overrides | Absent,
+        Examples(
+            ["chip=h200", "model=llama3_8b", "mapping.both.tp=2", "workload.batch=[16]"],
+            ["chip=ascend910b", "chip.l2.size=64 MB", "workload.prompt=2048", "workload.output=256"],
+            ["chip=wse2", "workload=gemv", "fidelity=events"],
+        ),
+    ] = ABSENT
+    study: Study | Absent = ABSENT
+    design: Design | Absent = ABSENT
+
+
+class FrontArguments(Record):
+    """Arguments of the tool that explains the front of a study."""
+
+    study: Study
+
+
+class WhyArguments(Record):
+    """Arguments of the tool that explains one design."""
+
+    study: Study | Absent = ABSENT
+    design: Design | Absent = ABSENT
+    overrides: Annotated[
+        Overrides | Absent, Examples(["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"])
+    ] = ABSENT
+
+
+class WhynotArguments(Record):
+    """Arguments of the tool that compares one design with a study."""
+
+    study: Study
+    design: Design | Absent = ABSENT
+    overrides: Annotated[Overrides | Absent, Examples(["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"])] = ABSENT
+
+
+class RunArguments(Record):
+    """Arguments of the tool that runs a study."""
+
+    study: Study
+    overrides: Annotated[
+        Overrides | Absent, Examples(["search.budget=200", "verify=none"], ["name=wide", "search=tpe", "seed=1"])
+    ] = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +101,17 @@ class McpTool:
     Attributes:
         title: for people.
         does: what it does, and when to use it.
-        takes: schema of its arguments.
-        document: name of what it answers, of `dse.schemas`.
+        takes: record of its arguments.
+        document: name of what it answers, of `dse.documents`.
         writes: whether it stores anything.
     """
 
     title: str
     does: str
-    takes: Schema
+    takes: type[Record]
     document: str
     writes: bool = False
 
-
-DESIGN = _with_examples(text_schema("id of a design of the study, from the tool front; instead of overrides"), "1f3a09c27b")
 
 TOOLS = {
     "list": McpTool(
@@ -70,7 +119,7 @@ TOOLS = {
         "Lists the studies that can be run and those that ran in this folder, with their questions and states. A second text "
         "lists what can be chosen: chips, models, mappings, workloads, stacks, inference engines, spaces, samplers, fidelities "
         "and metrics.",
-        object_schema({}),
+        NoArguments,
         "list",
     ),
     "evaluate": McpTool(
@@ -78,26 +127,14 @@ TOOLS = {
         "Evaluates one design: whether it is feasible, its metrics with units, the time and bottleneck of every operator, "
         "area, power and price, and the sources of constants. Without overrides it is the default design. study=NAME "
         "among the overrides starts from the study's configuration; study and design name a design of a study that ran here.",
-        object_schema(
-            {
-                "overrides": _with_examples(
-                    OVERRIDES,
-                    ["chip=h200", "model=llama3_8b", "mapping.both.tp=2", "workload.batch=[16]"],
-                    ["chip=ascend910b", "chip.l2.size=64 MB", "workload.prompt=2048", "workload.output=256"],
-                    ["chip=wse2", "workload=gemv", "fidelity=events"],
-                ),
-                "study": _with_examples(STUDY, "quickstart"),
-                "design": DESIGN,
-            },
-            optional=("overrides", "study", "design"),
-        ),
+        EvaluateArguments,
         "evaluate",
     ),
     "front": McpTool(
         "Front of a study",
         "The nondominated designs of a study, with knobs and metrics, the effect of one step of each knob, shadow prices of "
         "constraints, and caveats of the study. The study must have run in this folder.",
-        object_schema({"study": _with_examples(STUDY, "quickstart")}),
+        FrontArguments,
         "front",
     ),
     "why": McpTool(
@@ -106,30 +143,14 @@ TOOLS = {
         "smallest relaxation of each constraint that brings a gain, and the next design that is cheaper or faster. Name the "
         "design by its id in a study, by overrides over the study's configuration, or, without a study, by overrides as in "
         "evaluate.",
-        object_schema(
-            {
-                "study": _with_examples(STUDY, "quickstart"),
-                "design": DESIGN,
-                "overrides": _with_examples(
-                    OVERRIDES, ["chip.cores=300", "mapping.both.tp=4"], ["chip=npu64", "model=qwen3_1b7"]
-                ),
-            },
-            optional=("study", "design", "overrides"),
-        ),
+        WhyArguments,
         "explain",
     ),
     "whynot": McpTool(
         "Position of a design in a study",
         "Compares a design of yours with a study that ran here: which designs of the front beat it and by how much, and the "
         "fewest changes that make it one of them, each evaluated. Overrides name the design over the study's configuration.",
-        object_schema(
-            {
-                "study": _with_examples(STUDY, "quickstart"),
-                "design": DESIGN,
-                "overrides": _with_examples(OVERRIDES, ["chip.cores=300", "chip.l2.size=64 MB"], ["chip=ascend910b"]),
-            },
-            optional=("design", "overrides"),
-        ),
+        WhynotArguments,
         "whynot",
     ),
     "run": McpTool(
@@ -137,15 +158,7 @@ TOOLS = {
         "Starts or resumes a study, and answers with its front. It takes seconds to hours: search.budget=N and "
         "search.stop.time=5 min limit it, verify=none skips verification, name=NEW starts a new study beside the stored one. "
         "Progress is reported; results are stored at once, so a cancelled run resumes when it is called again.",
-        object_schema(
-            {
-                "study": _with_examples(STUDY, "quickstart"),
-                "overrides": _with_examples(
-                    OVERRIDES, ["search.budget=200", "verify=none"], ["name=wide", "search=tpe", "seed=1"]
-                ),
-            },
-            optional=("overrides",),
-        ),
+        RunArguments,
         "run",
         writes=True,
     ),
@@ -171,7 +184,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     >>> check_arguments("whynot", {"study": "quickstart", "overrides": None})
     {'study': 'quickstart'}
     """
-    takes = TOOLS[name].takes
+    takes = record_schema(TOOLS[name].takes)
     given = {key: value for key, value in arguments.items() if value is not None}
     for key, value in given.items():
         if key not in takes["properties"]:

@@ -11,10 +11,11 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from dse import version
+from dse.documents import build_schema
+from dse.documents.records import record_schema
 from dse.mcp_server import ALLOW_RUN, GUIDE, OPTIONS, TOOLS, McpTool, available_tools
 from dse.mcp_server.process_pool import ToolProcesses
 from dse.mcp_server.tool_calls import list_options
-from dse.schemas import build_schema
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.error_line import format_error_line
 from dse.terminal.json_text import format_json
@@ -106,7 +107,7 @@ def _declare_tool(name: str, tool: McpTool) -> types.Tool:
         name=name,
         title=tool.title,
         description=tool.does,
-        input_schema=tool.takes,
+        input_schema=record_schema(tool.takes),
         output_schema=build_schema(tool.document),
         annotations=hints,
     )

@@ -11,6 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.untrusted_files import SHIPPED_CONF, TRUST_HINT, check_stored_overrides
+from dse.documents.evaluate_document import EvaluateDocument
+from dse.documents.explain_document import ExplainDocument
+from dse.documents.front_document import FrontDocument, RunDocument
+from dse.documents.list_document import ListDocument
+from dse.documents.records import Document
+from dse.documents.whynot_document import WhynotDocument
 from dse.mcp_server import check_arguments
 from dse.space.errors import DesignError
 from dse.terminal.progress import ProgressCallback
@@ -25,7 +31,7 @@ OUTSIDE = re.compile(r"""(^|[\s\[{(,:=|'"])(/+\w|~|(\.\./*)+(\w|$))|/\.\.(/|$)""
 """In a value: a path from the root, a URL, or a path that goes up."""
 
 
-def call_tool(name: str, arguments: Mapping[str, Any], report_progress: ProgressCallback) -> dict[str, Any]:
+def call_tool(name: str, arguments: Mapping[str, Any], report_progress: ProgressCallback) -> Document:
     """Answer of a tool: the document that `dse.mcp_server.TOOLS` names.
 
     Args:
@@ -43,7 +49,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], report_progress: Progress
         raise DesignError(f"{name}: study: {study!r} is no name of a study; the tool list says which there are")
     if name == "run":
         return _run_tool(study, words, report_progress)
-    does: dict[str, Callable[[], dict[str, Any]]] = {
+    does: dict[str, Callable[[], Document]] = {
         "list": _list_studies,
         "evaluate": lambda: _evaluate_tool(study, design, words),
         "front": lambda: _front_tool(study),
@@ -96,14 +102,14 @@ def _leads_outside(value: str) -> bool:
     return any(os.path.lexists(path) and not path.resolve().is_relative_to(current_path) for path in paths)
 
 
-def _list_studies() -> dict[str, Any]:
+def _list_studies() -> ListDocument:
     from dse.commands.study_output import studies_record
     from dse.config.overrides import find_study_paths
 
     return studies_record(find_study_paths())
 
 
-def _evaluate_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _evaluate_tool(study: str, design: str, words: list[str]) -> EvaluateDocument:
     from dse.commands.evaluate_output import evaluation_record
     from dse.commands.notebook_api import evaluate, load
 
@@ -114,13 +120,13 @@ def _evaluate_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return evaluation_record(load(study).evaluate(design))
 
 
-def _front_tool(study: str) -> dict[str, Any]:
+def _front_tool(study: str) -> FrontDocument:
     from dse.commands.explain import study_front_record
 
     return study_front_record(study)
 
 
-def _why_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _why_tool(study: str, design: str, words: list[str]) -> ExplainDocument:
     from dse.commands.explain import explain_overrides, explain_study_design
     from dse.commands.explain_output import explanation_record
 
@@ -131,21 +137,20 @@ def _why_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
     return explanation_record(explain_study_design(study, design, words) if study else explain_overrides(words))
 
 
-def _whynot_tool(study: str, design: str, words: list[str]) -> dict[str, Any]:
+def _whynot_tool(study: str, design: str, words: list[str]) -> WhynotDocument:
     from dse.commands.explain import explain_dominance
     from dse.commands.whynot_output import dominance_record
 
     return dominance_record(explain_dominance(study, words, which=design))
 
 
-def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -> dict[str, Any]:
+def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -> RunDocument:
     """Runs a study as ``dse run`` does, in ./runs of this folder; then reads its front as ``dse explain`` does."""
     from dse.commands.notebook_api import load
     from dse.commands.run_study import run_study
     from dse.config.compose import compose, find_study_folder
     from dse.execution.study import build_study as built
     from dse.report.study_page import report_path
-    from dse.schemas import stamp_document
     from dse.space.safe_text import mask_passwords
 
     config = compose([f"study={study}", *words])
@@ -157,11 +162,10 @@ def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -
     if run_study(wanted_built, report_progress):
         raise DesignError("run: stopped; what is finished is stored, and the same call goes on from there")
     (*_, last) = load(wanted_built.name).runs()
-    data = {
-        "name": wanted_built.name,
-        "state": last["state"],
-        "results": mask_passwords(wanted_built.store),
-        "report": str(report_path([wanted_built])),
-        "front": _front_tool(wanted_built.name),
-    }
-    return stamp_document("run", data)
+    return RunDocument(
+        name=wanted_built.name,
+        state=last["state"],
+        results=mask_passwords(wanted_built.store),
+        report=str(report_path([wanted_built])),
+        front=_front_tool(wanted_built.name),
+    )

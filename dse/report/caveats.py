@@ -3,7 +3,7 @@
 A front is crowded if it has more designs than the model can distinguish, and empty if no design is feasible.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf, sqrt
@@ -13,6 +13,7 @@ import pandas as pd
 
 from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.stack_basis import stack_basis
+from dse.documents.front_document import RemarkRecord
 from dse.evaluators.accounting.metrics import METRICS
 from dse.evaluators.silicon.published import published_facts
 from dse.execution.result_frame import DESIGN, knob_values, report_order
@@ -438,6 +439,6 @@ def thin_to_resolution(values: Array, directions: Sequence[str], by: Sequence[fl
     return kept, [int(place) for place in representatives]
 
 
-def caveat_records(caveats: Sequence[Caveat]) -> list[Mapping[str, str]]:
-    """Caveats as JSON values for reports and documents."""
-    return [{"kind": caveat.kind, "what": caveat.what, "text": caveat.text} for caveat in caveats]
+def caveat_records(caveats: Sequence[Caveat]) -> list[RemarkRecord]:
+    """Caveats as records of documents, which reports have too."""
+    return [RemarkRecord(kind=caveat.kind, what=caveat.what, text=caveat.text) for caveat in caveats]

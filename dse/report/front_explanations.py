@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dse.documents.records import plain_values
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.explanations.explanation import (
@@ -115,7 +116,7 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
         }
     kept, given_members = select_distinct_front(study, ordered)
     return {
-        "remarks": caveat_records(collect_study_caveats(study, ordered, screened, seconds=seconds)),
+        "remarks": plain_values(caveat_records(collect_study_caveats(study, ordered, screened, seconds=seconds))),
         "distinct": {
             "rows": [start + row for row in kept],
             "of": [start + row for row in given_members],

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from dse.accuracy.constant_ranges import UncertainConstant, find_uncertain_constants
+from dse.documents.records import record_values
+from dse.documents.robust_document import TurningRecord
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
@@ -83,7 +85,7 @@ class DesignRobustness:
     share: float
     near_share: float
     margin: float
-    turning: tuple[dict[str, Any], ...]
+    turning: tuple[TurningRecord, ...]
 
 
 def measure_front_robustness(
@@ -135,7 +137,7 @@ def measure_front_robustness(
                 "share": float(robustness.shares[row]),
                 "near_share": float(robustness.near_shares[row]),
                 "margin": float(robustness.margins[row]),
-                "turning": [_turning_record(turning) for turning in robustness.turning[row]],
+                "turning": [record_values(_turning_record(turning)) for turning in robustness.turning[row]],
             }
             for row, (design, at) in enumerate(zip(ids, front_values, strict=True))
         }
@@ -164,7 +166,8 @@ def find_known_robustness(study: Study, frame: pd.DataFrame) -> FrontRobustness 
 
 def _read_record(record: Mapping[str, Any]) -> FrontRobustness:
     designs = {
-        name: DesignRobustness(**{**entry, "turning": tuple(entry["turning"])}) for name, entry in record["designs"].items()
+        name: DesignRobustness(**{**entry, "turning": tuple(TurningRecord(**turning) for turning in entry["turning"])})
+        for name, entry in record["designs"].items()
     }
     return FrontRobustness(**{**record, "designs": designs})
 
@@ -229,33 +232,34 @@ def _array_digest(values: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
-def _turning_record(turning: TurningConstant) -> dict[str, Any]:
-    """A turning constant as JSON values; ends of its range are factors of its value."""
+def _turning_record(turning: TurningConstant) -> TurningRecord:
+    """A turning constant as a record of documents; ends of its range are factors of its value."""
     constant = turning.constant
-    return {
-        "address": constant.address,
-        "chips": [name for name in constant.chips if name],
-        "value": constant.si_value,
-        "unit": constant.unit,
-        "written": constant.value,
-        "low": constant.low,
-        "high": constant.high,
-        "source": constant.source,
-        "range_of": "constant" if constant.stated else "source",
-        "margin_lost": turning.drop,
-        "turns_at": list(turning.turns_at),
-    }
+    return TurningRecord(
+        address=constant.address,
+        chips=[name for name in constant.chips if name],
+        value=constant.si_value,
+        unit=constant.unit,
+        written=constant.value,
+        low=constant.low,
+        high=constant.high,
+        source=constant.source,
+        range_of="constant" if constant.stated else "source",
+        margin_lost=turning.drop,
+        turns_at=list(turning.turns_at),
+    )
 
 
-def format_turning_constant(record: Mapping[str, Any]) -> str:
+def format_turning_constant(record: TurningRecord) -> str:
     """A turning constant in one line: address, value, range, source, and where it turns a design.
 
-    >>> sram = {"address": "chip.technology.sram", "chips": [], "written": "0.5 mm2/MB", "low": 0.77, "high": 1.3}
-    >>> format_turning_constant({**sram, "source": "fitted", "turns_at": [1.3]})
+    >>> sram = TurningRecord(
+    ...     address="chip.technology.sram", chips=[], value=0.5, unit="mm2/MB", written="0.5 mm2/MB", low=0.77, high=1.3,
+    ...     source="fitted", range_of="source", margin_lost=0.1, turns_at=[1.3],
+    ... )
+    >>> format_turning_constant(sram)
     'chip.technology.sram 0.5 mm2/MB (x0.77 to x1.3, fitted): off the front at x1.3'
     """
-    ends = " and ".join(f"x{end:.3g}" for end in record["turns_at"])
+    ends = " and ".join(f"x{end:.3g}" for end in record.turns_at)
     effect = f"off the front at {ends}" if ends else "not alone"
-    return (
-        f"{record['address']} {record['written']} (x{record['low']:.3g} to x{record['high']:.3g}, {record['source']}): {effect}"
-    )
+    return f"{record.address} {record.written} (x{record.low:.3g} to x{record.high:.3g}, {record.source}): {effect}"

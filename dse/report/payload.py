@@ -15,6 +15,7 @@ import pandas as pd
 from dse.config import named_points as points
 from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
+from dse.documents.records import plain_values, record_values
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.certify import describe_certificate, read_certificate
@@ -159,11 +160,13 @@ def _study_record(
 def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, Any]:
     """Load and noise of a front, and by row of the page the margins of its designs to each constraint."""
     margins = {
-        str(start + row): [margin.record() | {"bound": study.bounds.index(margin.bound)} for margin in known.margins]
+        str(start + row): [
+            record_values(margin.record()) | {"bound": study.bounds.index(margin.bound)} for margin in known.margins
+        ]
         for row, known in enumerate(sample.designs.values())
         if known.is_evaluated
     }
-    return sample.record() | {"margins": margins}
+    return {**plain_values(sample.record()), "margins": margins}
 
 
 def _with_robustness(frame: pd.DataFrame, known: FrontRobustness | None, order: KindOrder) -> pd.DataFrame:

@@ -58,26 +58,6 @@ class BreakdownRow:
     excess: dict[str, float] | None = None
     basis: KernelBasis = NOT_ASKED
 
-    def record(self) -> dict[str, Any]:
-        """The row as a dictionary of plain values."""
-        return {
-            "phase": self.phase,
-            "segment": self.segment,
-            "operator": self.operator,
-            "shape": self.shape,
-            "flop": self.flop,
-            "flop_executed": self.executed_flop,
-            "flop_excess": self.excess or {},
-            "bytes": self.nbytes,
-            "network_bytes": self.sent,
-            "flop_per_byte": self.intensity,
-            "prefetched": self.prefetched,
-            "bound": self.bound,
-            "seconds": self.seconds,
-            "kernel": self.basis.kernel,
-            "basis": self.basis.text,
-        }
-
     @property
     def executed_flop(self) -> float | None:
         """Operations that engines execute, useful or not; None if they are not counted. [op]"""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import FORMER_METRICS, MetricValues, read_metric
 from dse.space.limits import Limit
 from dse.space.registry import Registry
+
+Direction = Literal["max", "min"]
+"""Whether more of a metric is better, or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Metric:
     """
 
     unit: str
-    better: str
+    better: Direction
     definition: str
     over: str = "mean"
     words: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """python -m tests.dse.fingerprints       # stores what the keys and types of new versions of documents are
 
-What a version says never changes, so one that is stored is not written again: raise the version in `dse/schemas`.
+What a version says never changes, so one that is stored is not written again: raise the version in `dse/documents`.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dse.schemas import DOCUMENTS, build_schema, document_stamp
+from dse.documents import build_schema, document_types
 
 FILE = Path(__file__).with_name("fingerprints.json")
 
@@ -20,9 +20,10 @@ def stored() -> dict[str, str]:
 
 
 def shape(node: Any) -> Any:
-    """A schema without what is said for people."""
+    """A schema without what is said for people, and without the order of keys, which says nothing."""
     if isinstance(node, dict):
-        return {key: shape(value) for key, value in node.items() if not (key == "description" and isinstance(value, str))}
+        rest = {key: shape(value) for key, value in node.items() if not (key == "description" and isinstance(value, str))}
+        return {**rest, "required": sorted(rest["required"])} if isinstance(rest.get("required"), list) else rest
     return [shape(value) for value in node] if isinstance(node, list) else node
 
 
@@ -33,10 +34,10 @@ def of(name: str) -> str:
 
 def main() -> int:
     """Adds what is new; refuses what changed."""
-    stored_stamps, now = stored(), {document_stamp(name): of(name) for name in DOCUMENTS}
+    stored_stamps, now = stored(), {document.STAMP: of(name) for name, document in document_types().items()}
     changed = [name for name in now if stored_stamps.get(name, now[name]) != now[name]]
     if changed:
-        print(f"{', '.join(changed)}: not what it was; raise its version in dse/schemas")
+        print(f"{', '.join(changed)}: not what it was; raise its version in dse/documents")
         return 1
     FILE.write_text(json.dumps(stored_stamps | now, indent=1, sort_keys=True) + "\n")
     return 0

@@ -83,7 +83,7 @@ def test_an_answer_says_what_was_fitted_on_other_chips(words: str, note: str) ->
     wanted = f"stack={stack} was fitted on other chips ({note}); on chip={chip} it is extrapolated" if note else ""
     assert found_answer.extrapolation_text == wanted
     assert [text for name, text in found_answer.facts() if name == "not fitted"] == ([wanted] if note else [])
-    assert evaluation_record(found_answer)["extrapolated"] == (wanted or None)
+    assert evaluation_record(found_answer).extrapolated == (wanted or None)
 
 
 def test_a_constant_that_is_typed_is_nobodys_fit() -> None:
@@ -129,7 +129,7 @@ def test_a_deployment_says_it_too(capsys: pytest.CaptureFixture[str], tmp_path: 
     own, other, alone = (find_capacity([*overrides, *words]) for overrides in several)
     parts = "ring_collectives, one_shot_allreduce"
     wanted = f"stack=vllm_allreduce_h100 was fitted on other chips ({parts} on h100); on chip=mi300x it is extrapolated"
-    notes = [capacities.capacity_record(sides)["chips"][0]["extrapolated"] for sides in (own, other, alone)]
+    notes = [capacities.capacity_record(sides).chips[0].extrapolated for sides in (own, other, alone)]
     assert notes == [None, wanted, None]
     capacities.write_capacity(other, tmp_path / "page.html", as_json=False)
     assert f"not fitted: {wanted}" in " ".join(capsys.readouterr().out.split())

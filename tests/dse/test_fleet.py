@@ -16,8 +16,8 @@ from dse.analysis.fleet import ChipFleet, FleetQuery, find_fleets, parse_query
 from dse.analysis.fleet_schedule import count_systems, schedule_systems
 from dse.commands.fleet_output import fleet_record
 from dse.config.day_load import read_day
+from dse.documents import build_schema
 from dse.report.standalone_pages import build_fleet_page
-from dse.schemas import build_schema
 from dse.space.errors import DesignError
 
 Typed = Callable[..., tuple[int, str, str]]

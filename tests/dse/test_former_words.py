@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_published_figures_by_former_names(tmp_path: Path) -> None:
         files[name] = tmp_path / f"{name}.csv"
         files[name].write_text("\n".join([head, *rows]) + "\n")
     before, now = (list(compare_file(path)) for path in files.values())
-    assert [row.record() | {"seconds": 0.0} for row in before] == [row.record() | {"seconds": 0.0} for row in now]
+    assert [replace(row.record(), seconds=0.0) for row in before] == [replace(row.record(), seconds=0.0) for row in now]
     assert [row.simulated for row in now] != [None] * 3
     assert present_metrics("peak(peak)") == "peak(peak_flops)"
 

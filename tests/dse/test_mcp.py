@@ -18,11 +18,12 @@ from mcp import ClientSession, MCPError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
 from dse.commands.cli_options import parse_arguments
+from dse.documents import build_schema
+from dse.documents.records import record_schema
 from dse.mcp_server import TOOLS, check_arguments
 from dse.mcp_server.process_pool import ToolProcesses
 from dse.mcp_server.tool_calls import OUTSIDE, call_tool
 from dse.mcp_server.worker_process import ProgressReports
-from dse.schemas import build_schema
 from dse.space.errors import DesignError
 from tests.marks import slow_if
 
@@ -440,7 +441,7 @@ def test_the_configuration_in_the_documents_names_a_command_that_there_is() -> N
 
 def test_examples_of_arguments_are_taken() -> None:
     for name, tool in TOOLS.items():
-        fields = tool.takes["properties"]
+        fields = record_schema(tool.takes)["properties"]
         given = {key: schema["examples"][0] for key, schema in fields.items()}
         assert check_arguments(name, given) == given
 

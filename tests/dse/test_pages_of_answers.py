@@ -32,7 +32,7 @@ def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
     text = (
         build_capacity_page(capacity_record(sides))
         if sides
-        else build_validation_page(validated(simulate_rows(list_published_files(["deepseek_wafer"]))))
+        else build_validation_page(validated(simulate_rows(list_published_files(["deepseek_wafer"])), tmp_path / "page.html"))
     )
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
@@ -51,7 +51,7 @@ def test_a_page_fits_a_phone(browser: Any, tmp_path: Path, kind: str) -> None:
             "time to first token, 90 %",
             "time per output token, 90 %",
         ]
-        note = capacity_record(sides)["chips"][0]["note"]
+        note = capacity_record(sides).chips[0].note
         assert note
         assert note in page.inner_text("body")
     page.close()
@@ -67,11 +67,11 @@ def test_the_page_of_a_fleet_fits_a_phone_and_draws_each_hour(browser: Any, tmp_
     page.wait_for_function("document.querySelector('#plots > div:last-child .main-svg .ytick')", timeout=60_000)
     assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
     drawn = page.evaluate("[...document.querySelectorAll('#plots > div')].map(of => [...of.data[0].y])")
-    hours = data["fleets"][0]["models"][0]["hours"]
-    assert drawn[0][:24] == pytest.approx(data["day"]["rates_hz"])
-    assert drawn[1][:24] == pytest.approx([hour["system_hours"] for hour in hours])
-    assert drawn[2][:24] == pytest.approx([hour["load_hz"] for hour in hours])
-    assert drawn[3][:24] == pytest.approx([hour["grid_power_w"] / 1e3 for hour in hours])
+    hours = data.fleets[0].models[0].hours
+    assert drawn[0][:24] == pytest.approx(data.day.rates_hz)
+    assert drawn[1][:24] == pytest.approx([hour.system_hours for hour in hours])
+    assert drawn[2][:24] == pytest.approx([hour.load_hz for hour in hours])
+    assert drawn[3][:24] == pytest.approx([hour.grid_power_w / 1e3 for hour in hours])
     text = page.inner_text("body")
-    assert all(line in text for line in (*data["assumptions"], data["day"]["text"], data["fleets"][0]["models"][0]["note"]))
+    assert all(line in text for line in (*data.assumptions, data.day.text, data.fleets[0].models[0].note))
     page.close()

@@ -122,8 +122,8 @@ def test_a_chip_by_its_data_sheet_is_answered_in_its_terms():
     """The H100's 16-bit peak, not half of it, whichever way it is entered; what was set is said as it was typed."""
     question = ("model=llama3_8b", "workload.batch=[1]", "workload.prompt=64", "workload.output=8", "mapping.both.tp=1")
     sheet = evaluate_config(compose(["chip=h100", "chip.peak.fp16='989 Tflop/s'", "chip.peak.fp8='1979 TFLOPS'", *question]))
-    assert evaluation_record(sheet)["peaks"]["fp16"] == pytest.approx(989e12, rel=1e-10)
-    assert evaluation_record(sheet)["peaks"]["fp8"] == pytest.approx(1979e12, rel=1e-10)
+    assert evaluation_record(sheet).peaks["fp16"] == pytest.approx(989e12, rel=1e-10)
+    assert evaluation_record(sheet).peaks["fp8"] == pytest.approx(1979e12, rel=1e-10)
     about = dict(sheet.facts())
     assert re.match(r"fp32 494.5 Tflop/s, fp16 989 Tflop/s, fp8 1.979 Pflop/s, int8 1.978 Pop/s$", about["peak"])
     assert "chip.peak.fp16=989 Tflop/s" in about["chip"]

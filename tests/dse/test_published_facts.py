@@ -107,9 +107,9 @@ def test_text_and_json_have_facts_and_remarks(cards, tmp_path):
     text, data = [f"{name} {fact_text}" for name, fact_text in config.facts()], evaluation_record(config)
     assert any("data sheet die area 750 mm2; the model makes 9" in line for line in text)
     assert {line.split()[1].rstrip(":") for line in text if line.startswith("remark")} == BROKEN["pro6000"]
-    assert [fact["name"] for fact in data["published"]] == ["die_area", "tdp", "clock", "price"]
-    assert all(fact["holds"] and fact["modelled"] == fact["of_part"] != fact["value"] for fact in data["published"])
-    assert len(data["remarks"]) == len(BROKEN["pro6000"])
+    assert [fact.name for fact in data.published] == ["die_area", "tdp", "clock", "price"]
+    assert all(fact.holds and fact.modelled == fact.of_part != fact.value for fact in data.published)
+    assert len(data.remarks) == len(BROKEN["pro6000"])
 
 
 @pytest.mark.parametrize("card", CARDS)

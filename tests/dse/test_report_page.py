@@ -639,7 +639,7 @@ def test_the_page_says_how_far_off_measured_rows_were(opened: Callable[..., Any]
 def test_the_page_of_a_validation_has_a_trace_a_study(browser: Any, tmp_path: Path) -> None:
     rows = simulate_rows(list_published_files(["preserve_l2", "deepseek_wafer"]))
     path = tmp_path / "validation.html"
-    path.write_text(build_validation_page(validation_record(rows)), encoding="utf-8")
+    path.write_text(build_validation_page(validation_record(rows, path)), encoding="utf-8")
     complaints: list[str] = []
     page = browser.new_page()
     page.on("pageerror", lambda error: complaints.append(str(error)))

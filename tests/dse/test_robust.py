@@ -15,6 +15,7 @@ from dse.commands.notebook_api import StoredStudy
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.config.record_parser import ConstantSource
+from dse.documents import build_schema
 from dse.explanations import robustness as robustness_module
 from dse.explanations.explanation import study_goal
 from dse.explanations.neighbours import StudyGoal, analytical_goal, evaluate_points
@@ -31,7 +32,6 @@ from dse.report import front_robustness
 from dse.report.front_robustness import find_known_robustness, measure_front_robustness
 from dse.report.kind_order import KindBand, find_kind_order, find_undecided
 from dse.report.payload import report_payload
-from dse.schemas import build_schema
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at, replace_leaves

@@ -151,7 +151,7 @@ def test_turns_of_sessions_are_not_resampled() -> None:
 def test_a_verdict_follows_from_margin_and_error(relation: str, value: float, error: float, verdict: str) -> None:
     margin = BoundMargin(MetricConstraint("tbt_p99", relation, 0.22), value, error)
     assert margin.verdict == verdict
-    assert margin.record()["verdict"] == verdict
+    assert margin.record().verdict == verdict
     assert verdict in margin.text()
 
 

@@ -77,9 +77,8 @@ _OLD_WORD = re.compile(rf"(?<![\w.=/-])(?:{'|'.join(sorted(OLD_WORDS, key=len, r
 
 MESSAGE_CALLS = frozenset(
     """
-    Caveat ClashError Command CommandFlag DesignError Limit McpTool Metric Table add_column add_row boolean_field boolean_schema
-    count_schema document_schema enum_schema integer_field list_schema map_schema nullable_schema number_schema option_field
-    pair_schema part_field print quantity_field refuse refused_field say say_once scalar_schema text_schema
+    Caveat ClashError Command CommandFlag DesignError Limit McpTool Metric Table add_column add_row boolean_field integer_field
+    option_field part_field print quantity_field refuse refused_field say say_once
     """.split()  # noqa: SIM905
 )
 """Classes and functions whose texts users read: refusals, notes, headings, help texts, descriptions of settings and metrics."""
@@ -233,12 +232,14 @@ def old_words(text: str) -> list[str]:
 
 
 def message_texts(node: ast.AST) -> Iterator[str]:
-    """Texts below a node that users read: those in a raise or a call of `MESSAGE_CALLS`, and of a `MESSAGE_FUNCTION`."""
+    """Texts below a node that users read: in a raise, in a call of `MESSAGE_CALLS`, of a `MESSAGE_FUNCTION`, beside a type."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Raise) and inner.exc is not None:
             yield from _texts(inner.exc)
         elif isinstance(inner, ast.Call) and _called(inner) in MESSAGE_CALLS:
             yield from _texts(inner)
+        elif isinstance(inner, ast.Subscript) and getattr(inner.value, "id", "") == "Annotated":
+            yield from _texts(inner.slice)
         elif isinstance(inner, ast.FunctionDef) and MESSAGE_FUNCTION.search(inner.name):
             for statement in inner.body[ast.get_docstring(inner) is not None :]:
                 yield from _texts(statement)

@@ -52,6 +52,7 @@ from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.requests import Requests, make_requests
 from dse.space.workload import ServingLoad, SloClass
+from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar
 
 pytestmark = pytest.mark.usefixtures("flat_stack")
@@ -382,8 +383,8 @@ def test_what_is_printed_is_what_an_evaluation_finds() -> None:
     """Overrides of the best deployment, evaluated by themselves at the printed rate."""
     (side,) = find_capacity([*QUICK, "devices=4"])
     assert side.best is not None
-    for deployment in capacity_record([side])["chips"][0]["deployments"]:
-        assert deployment["rate_override"] == f"workload.rate='{deployment['max_rate_hz']:.10g} Hz'"
+    for deployment in capacity_record([side]).chips[0].deployments:
+        assert deployment.rate_override == f"workload.rate='{deployment.max_rate_hz:.10g} Hz'"
     base = [word for word in QUICK if not word.lstrip("+").startswith(("space", "workload.requests"))]
     config = compose(
         [*base, "workload=serving", *side.best.candidate.words, *side.words, f"workload.rate={side.best.rate!r} Hz"]
@@ -439,9 +440,10 @@ def test_the_most_users_of_a_closed_population_keep_the_bounds() -> None:
         kept.append(not side.bounds.list_broken_bounds(run))
         assert kept != [True] or np.array_equal(run["completed"], side.best.capacity.served["completed"])  # type: ignore[index]
     assert kept == [True, False]
-    (record,) = capacity_record([side])["chips"]
-    assert (record["best"]["max_users"], record["best"]["rate_override"]) == (users, f"workload.users={users:.0f}")
-    assert record["best"]["max_rate_hz"] < users / 0.1
+    (record,) = capacity_record([side]).chips
+    assert record.best is not None
+    assert (record.best.max_users, record.best.rate_override) == (users, f"workload.users={users:.0f}")
+    assert record.best.max_rate_hz < users / 0.1
 
 
 @pytest.mark.parametrize("seed", range(1))
@@ -537,7 +539,7 @@ def test_json_and_page(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def
     sides = find_capacity([*QUICK, "devices=2"])
     write_capacity(sides, tmp_path / "page.html", as_json=True)
     data = json.loads(capsys.readouterr().out)
-    assert data == json.loads(json.dumps(capacity_record(sides)))
+    assert data == json.loads(format_json(capacity_record(sides)))
     assert data["chips"][0]["best"]["max_rate_hz"] == data["chips"][0]["deployments"][0]["max_rate_hz"]
     assert "Plotly.newPlot" in (tmp_path / "page.html").read_text()
     best = data["chips"][0]["best"]
@@ -608,9 +610,9 @@ def test_what_only_some_deployments_read_is_kept_by_those() -> None:
     together = [candidate for candidate in side.candidates if not candidate.apart]
     assert together
     assert all(find_unread_overrides(deployment, side.typed) == words for deployment in together)
-    for best in capacity_record([side])["chips"][0]["deployments"]:
-        left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best["left_out"])]
-        build_question(config := compose(["workload=serving", *left, *best["overrides"]]), find_study_folder(config))
+    for best in capacity_record([side]).chips[0].deployments:
+        left = [*SMALL[:2], *SMALL[3:8], *(word for word in words if word not in best.left_out)]
+        build_question(config := compose(["workload=serving", *left, *best.overrides]), find_study_folder(config))
 
 
 @pytest.mark.parametrize("word", ["workload.rate=5 Hz", "workload.rate_scale=2"])
@@ -672,7 +674,7 @@ def test_a_short_load_names_as_many_requests_as_last_and_these_are_enough(count:
     (short,) = find_capacity((*wanted_words, f"workload.requests={count}"))
     search = re.search(r"or set ([\d,]+) or more", explain_too_few_requests(short))
     assert search
-    assert not capacity_record([short])["chips"][0]["best"]["lasts"]
+    assert not capacity_record([short]).chips[0].best.lasts
     (usual,), (long,) = (
         find_capacity(wanted_words),
         find_capacity((*wanted_words, f"workload.requests={4 * int(search[1].replace(',', ''))}")),

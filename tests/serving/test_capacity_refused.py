@@ -143,9 +143,9 @@ def test_reasons_that_break_no_limit_are_told() -> None:
     words = ["chip=h200", "model=llama3_8b", "devices=4", "workload.prompt=6000", "workload.output=50", "workload.ttft='2 s'"]
     (side,) = asked_of.find_capacity([*words, "workload.tpot='50 ms'", "workload.requests=200"])
     assert set(deployments.REASONS) & set(side.refused)
-    (record,) = capacity_record([side])["chips"]
+    (record,) = capacity_record([side]).chips
     for why in set(deployments.REASONS) & set(side.refused):
-        assert f"{why} {side.refused[why]}" in record["looked_at"]["left_out"]
+        assert f"{why} {side.refused[why]}" in record.looked_at.left_out
 
 
 def test_instances_that_are_said_are_no_cell_of_several() -> None:

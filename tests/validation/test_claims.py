@@ -18,10 +18,10 @@ import dse
 from dse.accuracy import claims, validate
 from dse.accuracy.claims import COLUMNS, CONTRADICTED, REPRODUCED, UNDECIDABLE, Claim, decide_claim, find_claims
 from dse.accuracy.validate import ValidationRow, compare_row, score_rows
-from dse.commands.claim_output import record
+from dse.commands.claim_output import claims_record
+from dse.documents import build_schema
 from dse.main import main
 from dse.report.standalone_pages import build_claims_page
-from dse.schemas import build_schema
 from dse.studies.write import WITH_VERDICTS, line, written_document
 from tests.dse.test_report_page import browser
 
@@ -270,7 +270,7 @@ def test_json_and_page_have_every_claim(
 def test_the_page_fits_a_phone_and_a_screen_and_hides_what_is_not_asked_for(browser: Any, folder: Path, tmp_path: Path) -> None:
     plain = {"overrides": "", "metric": "", "tolerance": "", "value": "2..3", "missing": "what is not published " * 20}
     write_table(folder / "claims" / "beta.csv", COLUMNS, [row("c-1", mechanism="made"), row("c-2", **plain)])
-    data = record([decide_claim(claim) for claim in find_claims(())])
+    data = claims_record([decide_claim(claim) for claim in find_claims(())], Path("page.html"))
     (tmp_path / "page.html").write_text(build_claims_page(data), encoding="utf-8")
     grounds = set()
     for width, scheme in ((390, "dark"), (1366, "light")):

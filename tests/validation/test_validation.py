@@ -16,6 +16,7 @@ from dse.accuracy.validate import COLUMNS, ROLES
 from dse.commands import validate_all as validation
 from dse.main import main
 from dse.report.standalone_pages import build_validation_page
+from dse.terminal.json_text import format_json
 
 OFF = {"alpha": 0.05, "beta": 0.30}
 """Tolerances of two made studies."""
@@ -102,8 +103,8 @@ def test_a_range_that_holds_is_no_number_without_an_error(shipped: dict[str, flo
         own = [row for row in ranged if row.place == (group.study, group.chip, group.phase)]
         assert (group.mean, group.scored) == (None, 0)
         assert (group.held, group.ranges) == (sum(row.row.error == 0 for row in own), len(own))
-    data = validation.validation_record([*rows, *ranged])
-    assert {role: score["median"] for role, score in data["scores"].items()} == pytest.approx(
+    data = validation.validation_record([*rows, *ranged], Path("page.html"))
+    assert {role: score.median for role, score in data.scores.items()} == pytest.approx(
         {role: np.median([abs(row.row.error or 0.0) for row in rows if row.row.role == role]) for role in ROLES}
     )
 
@@ -158,8 +159,8 @@ def test_what_cannot_be_validated_is_one_line(
 
 @pytest.mark.slow
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
-    data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())))
+    data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())), Path("page.html"))
     text = build_validation_page(data)
     inner = text.partition('id="data">')[2].partition("</script>")[0]
-    assert json.loads(inner)["rows"] == json.loads(json.dumps(data["rows"]))
+    assert json.loads(inner)["rows"] == json.loads(format_json(data.rows))
     assert "Plotly.newPlot" in text
