@@ -4,7 +4,6 @@
 prints of an answer. `StudyObjective` is a study for another optimiser, and `LocalSearchSampler` our search for Optuna.
 """
 
-from functools import cache
 from typing import Any
 
 
@@ -32,12 +31,8 @@ def __getattr__(name: str) -> Any:
         from dse.search.optuna_local_sampler import LocalSearchSampler
 
         return LocalSearchSampler
+    if name == "version":
+        from dse.terminal.package_version import version
+
+        return version
     raise AttributeError(f"module 'dse' has no attribute {name!r}")
-
-
-@cache
-def version() -> str:
-    """The installed version of the project."""
-    from importlib.metadata import version as installed
-
-    return installed("mesh-dse")

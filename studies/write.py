@@ -16,6 +16,7 @@ from pathlib import Path
 
 from dse.accuracy import claims, residuals
 from dse.accuracy.validate import ROLES, ValidationRow, compare_file, format_row_error, score_rows
+from dse.studies.markdown_table import table
 
 START, END = "<!-- numbers: python -m dse.studies.write -->", "<!-- end of numbers -->"
 HERE = Path(__file__).resolve().parent
@@ -43,12 +44,6 @@ PAPERS = {
     "engines": "Inference engines as they run (GPUs, Gaudi, MI300X, Tenstorrent, Groq)",
 }
 """By what the names of their studies begin with."""
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown table from a heading and rows."""
-    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
-    return "\n".join(lines)
 
 
 def written_document(name: str) -> tuple[str, str]:

@@ -11,11 +11,11 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from dse import version
 from dse.evaluators import PHYSICS_VERSION
 from dse.execution.study import Study
 from dse.execution.workers import WorkerPool
 from dse.space.safe_text import mask_passwords_in
+from dse.terminal.package_version import version
 
 
 class RunClock:

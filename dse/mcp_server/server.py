@@ -10,7 +10,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from dse import version
 from dse.documents import build_schema
 from dse.documents.records import record_schema
 from dse.mcp_server import ALLOW_RUN, GUIDE, OPTIONS, TOOLS, McpTool, available_tools
@@ -19,6 +18,7 @@ from dse.mcp_server.tool_calls import list_options
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.error_line import format_error_line
 from dse.terminal.json_text import format_json
+from dse.terminal.package_version import version
 from dse.terminal.signals import exit_status
 
 

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import pandas as pd
 
-import dse
 from dse.execution.study import Study
 from dse.space.design import key_of_leaves
 from dse.terminal.atomic_files import write_atomically
@@ -95,7 +94,7 @@ def table_key(frame: pd.DataFrame) -> str:
 @cache
 def code_state() -> str:
     """State of the code that computes cached results: names, sizes and times of its files."""
-    parent = Path(dse.__file__).parent
+    parent = Path(__file__).resolve().parents[1]
     files = sorted(path for room in WATCHED_PACKAGES for path in (parent / room).resolve().rglob("*.py"))
     return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)
 

@@ -44,6 +44,7 @@ from dse.store.tables import (
     checksummed_columns,
     row_checksum,
 )
+from dse.terminal.package_version import version
 from dse.terminal.progress import say_once
 
 SEARCH = "search."
@@ -229,8 +230,6 @@ class Store:
         results: Sequence[DesignResult],
     ) -> None:
         """Store one round in one transaction: asks with design keys, and results; existing rows stay."""
-        from dse import version
-
         if not asks and not results:
             return
         with self._write_connection() as connection:
@@ -320,8 +319,6 @@ class Store:
 
     def keep_explanations(self, context: ResultContext, question: str, answers: Mapping[str, Any]) -> None:
         """Store answers to a question by design key, in place of earlier ones."""
-        from dse import version
-
         if not answers:
             return
         about = {"workload": context.workload, "fidelity": context.stored_fidelity, "physics": context.physics}

@@ -16,7 +16,7 @@ from dse.analysis.deployments import CandidateDeployment, find_candidates
 from dse.evaluators.serving.max_rate import RateSearch
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 QUESTIONS = {
     "Llama-3-8B on 4 A100, 512 in, 64 out": (

@@ -1,7 +1,7 @@
 """Findings on claims: verdicts by paper, mechanisms of contradictions, and undecidable claims."""
 
 from dse.accuracy.claims import CONTRADICTED, TITLES, UNDECIDABLE, Claim, Verdict, find_claims, read_verdicts, tally_verdicts
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 
 def verdicts() -> list[tuple[Claim, Verdict]]:

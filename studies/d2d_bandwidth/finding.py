@@ -11,7 +11,7 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.machine.die_network import die_network, die_routes, link_loads, place_groups
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 TOPOLOGIES = ("mesh", "torus", "ring", "switch")
 RATES = (50, 100, 160, 250, 400, 630, 1000, 1600, 2500, 4000)

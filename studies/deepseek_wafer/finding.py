@@ -10,7 +10,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 DIES = 64
 BATCHES = (1, 4, 16, 64, 128, 256, 512)

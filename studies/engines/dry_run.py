@@ -26,7 +26,7 @@ from dse.studies.engines.fit import (
     simulate_logs,
 )
 from dse.studies.engines.rows import EngineRow, measured_rows, simulate_rows
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 STACKS = Path(__file__).resolve().parents[2] / "conf" / "stack"
 ENGINE = "trtllm"

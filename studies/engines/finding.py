@@ -9,7 +9,7 @@ import numpy as np
 from dse.space.array_math import Array
 from dse.studies.engines.fit import describe, scores
 from dse.studies.engines.rows import EngineRow, measured_rows, simulate_rows
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 HEAD = ["rows", "bias", "median abs. error", "within 20 %", "measured / simulated, 10th..90th percentile"]
 

@@ -10,7 +10,7 @@ from dse.evaluators import evaluate, explain
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 PLACEMENTS = ("linear", "snake", "blocks", "interleave")
 SPLITS = ((4, 16), (8, 8), (16, 4), (32, 2), (64, 1))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from dse.studies.fidelity_gap.divided import NEAR
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SHOWN = 0.02
 """Kernels whose largest gap is below it are counted, and not listed."""

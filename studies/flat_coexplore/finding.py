@@ -8,7 +8,7 @@ from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.fields import leaf_at
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 PATH = Path(__file__).with_name("designs.csv")
 NAMES = ("mfu_per_system_mm2", "hbm_bytes", "energy_per_token", "mfu", "system_mm2")

@@ -7,7 +7,7 @@ from dse.evaluators.graph.operators import AttentionOp, ElementwiseOp, Segment
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.studies.flat_fig12.finding import roof, simulate_layer
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 MODELS = ("qwen_7b", "deepseek_v2_lite", "deepseek_v3")
 TOKENS = (1024, 4096, 8192, 16384, 32768)

@@ -5,7 +5,7 @@ from pathlib import Path
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 
 def finding() -> str:

@@ -12,7 +12,7 @@ from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
 from dse.space.main_memory import main_memory
 from dse.space.workload import AttentionCase, Workload
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 VALUE = 2.0
 """Bytes of a value."""

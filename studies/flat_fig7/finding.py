@@ -6,7 +6,7 @@ The findings are a table and pictures.
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SIZES = (*(f"{2**power} KiB" for power in range(10)), "1 MiB")
 """Beyond what L1 has room for as well: what would be, if it had."""

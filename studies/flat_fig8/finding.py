@@ -11,7 +11,7 @@ from dse.evaluators.kernels.attention import ATTENTION
 from dse.evaluators.kernels.attention.attention_cost import TIME_PARTS
 from dse.space.design import stack_designs
 from dse.space.fields import iterate_leaves, replace_leaves
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 TOKENS, COLUMNS = (1024, 2048, 4096), (64, 128)
 

@@ -7,7 +7,7 @@ from dse.config.question import build_question
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.kernel_workloads.tile_attention import chosen_tiling
 from dse.space.design import stack_designs
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 TOKENS, SIDES = (512, 1024, 2048, 4096), (4, 8, 16, 32)
 

@@ -8,7 +8,7 @@ from dse.config.question import Question, build_question
 from dse.evaluators import evaluate, explain
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 CHIPS = ((32, 32, 32, 16, 384, 128, 64), (8, 16, 128, 32, 768, 256, 64))
 """Tiles, elements, L1 in KiB, bytes of a link, channels: the paper's chip, and one of the front, where few tiles do."""

@@ -10,7 +10,7 @@ from dse.analysis.evaluation import Evaluation, evaluate_config
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dse.accuracy.validate import compare_file, simulate_metric
-from dse.studies.gpu_measured.fit import RESULTS, SAMPLE
-from dse.studies.write import table
+from dse.studies.gpu_measured.measured import RESULTS, SAMPLE
+from dse.studies.markdown_table import table
 
 GEMM = "workload=gemm mapping=tensor_parallel mapping.decode.tp=1"
 FORMATS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8", "fp8"), "block fp8": ("fp8_128x128", "fp8_1x128")}

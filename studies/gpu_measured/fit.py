@@ -40,7 +40,7 @@ from dse.report.standalone_pages import build_calibration_page
 from dse.space.aliases import current_choice
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
-from dse.studies.gpu_measured.measured import FittedPart, spread
+from dse.studies.gpu_measured.measured import RESULTS, SAMPLE, FittedPart, spread
 from dse.terminal.json_text import format_json
 
 KINDS = ("products", "experts", "elementwise", "attention", "latent", "collectives", "engines", "dispatch")
@@ -59,11 +59,8 @@ FOLDS, SEED = 5, 0
 MAX_NUMBERS = 14
 """Fitted numbers of a part at most; of a group of kernels with a form of its own, at most three."""
 
-RESULTS = Path(__file__).with_name("results.csv")
-"""Results of the last fit: errors by stack and kind."""
-
-SAMPLE, FEW = Path(__file__).with_name("published.csv"), 6
-"""Rows that ship, and how many of a kind and stack."""
+FEW = 6
+"""Rows that ship of a kind and stack."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ EVERY = 5
 EVERY_OF_GROUP = 2
 """Of a group of rows that earlier fits were far from, each second is such a check."""
 
+RESULTS = Path(__file__).with_name("results.csv")
+"""Results of the last fit: errors by stack and kind."""
+
+SAMPLE = Path(__file__).with_name("published.csv")
+"""Rows that ship, a few of a kind and stack."""
+
 Vector = NDArray[np.float64]
 
 

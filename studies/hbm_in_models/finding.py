@@ -11,7 +11,7 @@ from dse.space.fields import replace_leaves
 from dse.space.main_memory import main_memory
 from dse.studies.hbm_in_models.dies import HEAD, by_dies
 from dse.studies.hbm_in_models.tiles import PACES, by_calls, by_layers
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 MODELS = ("qwen3_4b", "qwen3_30b_a3b", "deepseek_v2_lite")
 

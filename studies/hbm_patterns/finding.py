@@ -6,7 +6,7 @@ from dse.commands.notebook_api import evaluate, find_study
 from dse.evaluators import explain
 from dse.space.dram import peak_bandwidth, pseudo_channel_count
 from dse.space.fields import replace_leaves
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PER_CHANNEL = 16

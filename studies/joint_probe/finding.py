@@ -7,7 +7,7 @@ from dse.analysis.withheld_metrics import computed_metrics
 from dse.commands.notebook_api import evaluate
 from dse.space.parameter_counts import active_parameter_count
 from dse.space.workload import BatchCase
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 LOAD = ("model=qwen3_8b", "workload.batch=[16]", "workload.prompt=[1024]", "workload.output=[256]")
 PREFETCH = ("chip=npu64", "mapping=npu_prefetch", *LOAD)

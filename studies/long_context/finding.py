@@ -21,7 +21,7 @@ from dse.space.parameter_counts import fixed_bytes_per_sequence, growing_values_
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, Workload
 from dse.studies.long_context.in_sram import token_time_table
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 FAMILIES = {
     "qwen3_235b_a22b": "GQA",

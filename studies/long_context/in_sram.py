@@ -11,7 +11,7 @@ from dse.evaluators import evaluate
 from dse.space.design import stack_designs
 from dse.space.fields import replace_leaves
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 MODELS = {
     "qwen3_8b": "GQA",

@@ -12,7 +12,7 @@ from dse.studies.engines.fit import VENDOR, describe, fit_on, rate_surface, scor
 from dse.studies.engines.rows import simulate_rows
 from dse.studies.machines.pairs import Pair, find_pairs, read_pairs, score_pairs
 from dse.studies.machines.rows import MachineRow, all_rows, own_rows
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 HEAD = [
     "rows",

@@ -15,8 +15,8 @@ from dse.commands.study_output import format_knob
 from dse.evaluators import METRICS
 from dse.execution.study import Study
 from dse.space.units import format_quantity
+from dse.studies.markdown_table import table
 from dse.studies.mesh_llm.variations import variations_text
-from dse.studies.write import table
 
 START, END = "<!-- searched: python -m dse.studies.mesh_llm -->", "<!-- end of searched -->"
 

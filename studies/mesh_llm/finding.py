@@ -8,7 +8,7 @@ from dse.evaluators.evaluation import find_worst_violation
 from dse.space.design import Design, stack_designs
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 DEMANDS = (1, 10, 100)
 """Requests a second of fleets."""

@@ -11,7 +11,7 @@ from dse.evaluators import METRICS, evaluate
 from dse.space.array_math import Array
 from dse.space.design import stack_designs
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 OBJECTIVE, OF_FLEETS = "capacity_per_mm2", "fleet_throughput_per_mm2"
 """Tokens per time and area, at the maximum rate of a system and of a demand's whole systems."""

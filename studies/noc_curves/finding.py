@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SHOWN = (0, 2, 4, 5)
 """Which of the loads have a column."""

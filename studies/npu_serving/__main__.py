@@ -12,8 +12,8 @@ import dse
 from dse.commands.study_output import format_knob
 from dse.evaluators import METRICS
 from dse.space.units import format_quantity
+from dse.studies.markdown_table import table
 from dse.studies.npu_serving.finding import ways
-from dse.studies.write import table
 
 START, END = "<!-- searched: python -m dse.studies.npu_serving -->", "<!-- end of searched -->"
 LOADS = {

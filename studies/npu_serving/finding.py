@@ -1,7 +1,7 @@
 """Findings on published serving settings on one chip, with the study's sample trace."""
 
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 WAYS = {
     "fusion": ("mapping=npu_serving",),

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 HERE = Path(__file__).parent
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 PLACEMENTS = ("linear_seq", "linear_interleave", "ring", "mesh")
 

@@ -1,7 +1,7 @@
 """Findings on core splits: latencies by prefill and decode cores and places, by load."""
 
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 CORES = ((49, 14), (42, 21), (28, 28), (21, 42))
 APART = [{"mapping.serving.prefill_cores": prefill, "mapping.serving.decode_cores": decode} for prefill, decode in CORES]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 KINDS = [(side, bandwidth) for side in (64, 32) for bandwidth in (30, 60, 120, 240, 480)]
 READINGS = {

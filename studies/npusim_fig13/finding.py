@@ -1,7 +1,7 @@
 """Findings on pipeline stages: latency by stages, memory and prompt, and gains of cutting layers."""
 
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 STAGES = (32, 18, 12)
 SRAM = (16, 32, 48)

@@ -1,7 +1,7 @@
 """Findings on fused against disaggregated serving by lengths, micro-batch and decode bandwidth."""
 
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 APART = {"mapping.serving.prefill_cores": 42, "mapping.serving.decode_cores": 21}
 OWN = {**APART, "chip.decode.bandwidth": 480e9}

@@ -3,7 +3,7 @@
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.design import stack_designs
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 CASES = (
     ("C1", "decode of 1", "batch=[1]", 128, 512),

@@ -6,7 +6,7 @@ from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate, explain
 from dse.space.fields import replace_leaves
 from dse.studies.designs import metrics
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 FLOORS = {
     "as configured": (),

@@ -8,7 +8,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.space.array_math import Array
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 DEVICES = (8, 16, 32, 64, 128, 256)
 GBITS = (200, 400, 600, 800, 1000)

@@ -2,7 +2,7 @@
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 L2 = {"Ascend 910B": 192, "TPU v5p": 128, "TPU v5e": 128, "H100": 50}
 """On-chip memory in MB: 910B from the paper, section 4; H100 from its whitepaper. The vendor publishes none for the TPUs:

@@ -5,7 +5,7 @@ import numpy as np
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.array_math import Array
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SEQUENCES = (1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -2,7 +2,7 @@
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 
 def finding() -> str:

@@ -4,7 +4,7 @@ import numpy as np
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 READINGS = (
     ("as configured", (), "decode_throughput_per_die_mm2"),

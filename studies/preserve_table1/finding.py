@@ -8,7 +8,7 @@ from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.evaluators.machine.strided_reads import strided_efficiency
 from dse.space.main_memory import main_memory
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 MODELS = ("llama3_8b", "qwen2_7b", "phi3_small", "llama3_70b", "qwen2_72b", "phi3_medium")
 

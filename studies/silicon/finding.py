@@ -8,9 +8,9 @@ from dse.evaluators.silicon import area, energy, price
 from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.published import remove_published_facts
+from dse.studies.markdown_table import table
 from dse.studies.silicon.fit import AREAS, HERE, RowResidual, areas, chip_of, energies
 from dse.studies.silicon.parts import parts_table
-from dse.studies.write import table
 
 BILLS = {
     "h100": ("H100", (300, 1400, 750, 920)),

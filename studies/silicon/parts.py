@@ -14,8 +14,8 @@ from dse.evaluators.silicon import supply_voltage as supply
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.main_memory import main_memory
+from dse.studies.markdown_table import table
 from dse.studies.silicon.fit import fit_energy, of_power, rows, with_constants
-from dse.studies.write import table
 
 WIRED = 11.4
 """Energy of a byte of a shared cache with 15 mm of wire at 0.08 pJ per bit and mm instead of 0.02, at N7. [pJ/B]"""

@@ -8,7 +8,7 @@ from dse.commands.notebook_api import find_study
 from dse.evaluators import METRICS, evaluate
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SHOWN = ("throughput_per_system_mm2", "tpot", "ttft", "energy_per_token")
 AT_ONCE = 8192

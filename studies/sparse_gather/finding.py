@@ -10,7 +10,7 @@ from dse.config.question import Question, build_question
 from dse.evaluators import explain
 from dse.space.dram import peak_bandwidth
 from dse.space.units import format_quantity
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 GENERATIONS = ("hbm2", "hbm3", "hbm4")
 PIECES = (128, 256, 512, 640, 1152, 2304, 4608)

@@ -18,7 +18,7 @@ from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 BOUNDS = ("50 ms", "20 ms", "10 ms", "5 ms")
 """Times per output token that 90 % of the requests keep, beside 4 s to the first token."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 PAPER = {"mapping.prefill.rows": 660.0, "mapping.decode.rows": 360.0}
 

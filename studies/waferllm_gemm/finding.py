@@ -7,7 +7,7 @@ import numpy as np
 from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.array_math import Array
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SIDES = (360, 480, 600, 720)
 

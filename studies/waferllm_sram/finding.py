@@ -6,7 +6,7 @@ from dse.commands.notebook_api import find_study
 from dse.evaluators import evaluate
 from dse.space.fields import replace_leaves
 from dse.space.knobs import Space
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 MODELS = ("llama3_8b", "llama2_13b", "codellama_34b")
 SIZES = (48, 96, 192, 288, 512)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dse.accuracy.validate import ValidationRow, compare_file
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 
 def _of_gpus(*metrics: str, role: str = "") -> Callable[[ValidationRow], bool]:

@@ -99,6 +99,10 @@ def test_every_column_has_its_unit(to: str, exported: Any, loaded: StoredStudy) 
     assert units["chip.l2.size"] == "B"
     assert units["chip.cores"] == "1"
     assert units["mapping.both.prefetch"] == ""
+    frame = loaded.frame()
+    plain = [name for name in frame if pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool]
+    assert {"excess", "search_order", "tpot"} <= set(plain)
+    assert not [name for name in plain if not units[name]], "a number has a unit, which is 1 where it has no dimension"
 
 
 def test_every_column_of_a_screen_is_known_as_well(tmp_path: Path) -> None:

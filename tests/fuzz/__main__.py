@@ -70,7 +70,8 @@ def _start(kind: str, start: int, end: int, keep: Path) -> subprocess.Popen[str]
 def _play(kind: str, start: int, end: int, keep: Path) -> int:
     import faulthandler
 
-    from tests.fuzz.play import LIMIT, answer, warm
+    from tests.fuzz.answers import answer, warm
+    from tests.fuzz.play import LIMIT
 
     keep = keep.resolve()
     warm(kind)

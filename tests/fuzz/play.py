@@ -6,13 +6,11 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import sqlalchemy as sql
@@ -161,40 +159,3 @@ def _no_server(dialect: Any, record: Any, args: Any, parameters: Any) -> None:
     """No mutated URL reaches a machine: servers refuse at once, while a command is played."""
     if _watch.folder and dialect.name != "sqlite":
         raise dialect.dbapi.OperationalError("connection refused")
-
-
-def warm(kind: str) -> list[Ended]:
-    """Plays the sound samples of a kind.
-
-    Again what took long or had a fault, so that loops which are compiled, or read from where they are kept, count to no input.
-    """
-    from tests.fuzz.kinds import KINDS
-
-    def played(data: bytes) -> Ended:
-        ended = _answered(kind, data, Random(0), 60 * LIMIT)[0]
-        return ended if ended.seconds < LIMIT and not ended.fault else _answered(kind, data, Random(0), 6 * LIMIT)[0]
-
-    return [played(data) for data in KINDS[kind].samples()]
-
-
-def answer(kind: str, seed: int) -> tuple[Ended, list[str], bytes]:
-    """How the input of a kind and a seed is answered; the command; the input."""
-    from tests.fuzz.kinds import KINDS
-
-    rng = Random(f"{kind} {seed}")
-    samples = KINDS[kind].samples()
-    data = KINDS[kind].change(rng.choice(samples), samples, rng)
-    return (*_answered(kind, data, rng), data)
-
-
-def _answered(kind: str, data: bytes, rng: Random, seconds: float = LIMIT) -> tuple[Ended, list[str]]:
-    from tests.fuzz.kinds import KINDS
-
-    current_folder = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            line = KINDS[kind].put(Path(folder), data, rng)
-            return played(line, seconds), line
-        finally:
-            os.chdir(current_folder)

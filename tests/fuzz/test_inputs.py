@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from tests.fuzz.answers import answer, warm
 from tests.fuzz.kinds import KINDS
-from tests.fuzz.play import answer, warm
 from tests.marks import slow_if
 
 EACH = -(-int(os.environ.get("FUZZ", "280" if os.environ.get("SLOW") == "all" else "140")) // len(KINDS))

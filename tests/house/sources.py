@@ -1,6 +1,7 @@
 """The sources of the project, and what they import."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,84 @@ def layer(name: str) -> str:
     if root != "dse":
         return root if root in LAYERS else ""
     return rest[0] if rest and rest[0] in LAYERS else "dse"
+
+
+@cache
+def steps(path: Path) -> frozenset[str]:
+    """Modules of ours that a source leads to when it runs: by imports, those inside functions too, and by names in its texts.
+
+    An import of a module leads to that alone, not to its package. Texts are what `import_module` and the like take:
+    ``dse.room.module``, ``dse.room.module:NAME``, and an f-string for every module that it may be. What only type checkers read
+    leads nowhere.
+    """
+    ours = _modules()
+    found: set[str] = set()
+    for node in _run_at_all(parsed(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in ours else node.module for name in names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value:
+            found.add(node.value.partition(":")[0])
+        elif isinstance(node, ast.JoinedStr):
+            found |= _modules_like(node)
+    return frozenset(found & ours.keys() - {_name(path)})
+
+
+def circles() -> list[list[str]]:
+    """Modules that steps lead back to, in groups of which each leads to each; in all folders, tests included."""
+    graph = {name: steps(path) for name, path in _modules().items()}
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    open_names: list[str] = []  # in the order of their visits
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:  # Tarjan's
+        order[name] = lowest[name] = len(order)
+        open_names.append(name)
+        for other in sorted(graph[name]):
+            if other not in order:
+                visit(other)
+            if other in open_names:
+                lowest[name] = min(lowest[name], lowest[other])
+        if lowest[name] == order[name]:
+            group = open_names[open_names.index(name) :]
+            del open_names[open_names.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(graph):
+        if name not in order:
+            visit(name)
+    return found
+
+
+def _run_at_all(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below one, without those that type checkers alone read."""
+    ahead = [tree]
+    while ahead:
+        node = ahead.pop()
+        typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        ahead += node.orelse if typing else ast.iter_child_nodes(node)  # type: ignore[attr-defined]
+        yield node
+
+
+@cache
+def _modules() -> dict[str, Path]:
+    """Sources and tests by the names that they are imported by."""
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    return {_name(path): path for path in (*SOURCES, *tests)}
+
+
+def _name(path: Path) -> str:
+    return module(path).removeprefix("dse.") if path.is_relative_to(ROOT / "tests") else module(path)
+
+
+def _modules_like(text: ast.JoinedStr) -> set[str]:
+    """Modules of studies that an f-string may name; what evaluators name so, a registry lists, and `arrows` has it."""
+    pattern = "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else "[^.]+" for part in text.values)
+    return {name for name in _modules() if re.fullmatch(pattern, name)} if pattern.startswith(r"dse\.studies\.") else set()
 
 
 def arrows(*, eager: bool = False) -> dict[str, set[str]]:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dse.config.record_parser import ORIGIN, USUAL_CHOICES
-from tests.house.sources import LAYERS, ROOT, SOURCES, STRANGERS, arrows, imported, layer, parsed, place
+from tests.house.sources import LAYERS, ROOT, SOURCES, STRANGERS, arrows, circles, imported, layer, parsed, place
 
 ROOMS = {
     "hydra": {
@@ -325,6 +325,38 @@ def test_no_modules_import_each_other() -> None:
 
     for name in found_arrows:
         visit(name, ())
+
+
+WAITING = ({"dse.execution.affinity_pool", "dse.execution.screen_block", "dse.execution.screen_workers"},)
+"""Circles that stand: a worker of the pool has its module imported by name."""
+
+
+def test_no_way_through_imports_leads_back() -> None:
+    """In all folders, tests included, by imports inside functions and by modules that are named in a text."""
+    assert [circle for circle in circles() if set(circle) not in WAITING] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def late():\n    from dse.beta import worth\n",
+        "def late():\n    return import_module('dse.beta')\n",
+        "NAMED = 'dse.beta:worth'\n",
+    ],
+)
+def test_a_circle_is_noticed(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {name: tmp_path / f"{name}.py" for name in ("dse.alpha", "dse.beta")}
+    sources["dse.alpha"].write_text(line)
+    sources["dse.beta"].write_text("if TYPE_CHECKING:\n    from dse.alpha import late\n")
+    monkeypatch.setattr("tests.house.sources._modules", lambda: sources)
+    monkeypatch.setattr("tests.house.sources._name", lambda path: path.stem)
+    assert circles() == []
+    sources["dse.gamma"] = tmp_path / "dse.gamma.py"
+    sources["dse.gamma"].write_text(line)
+    sources["dse.beta"] = tmp_path / "again" / "dse.beta.py"
+    sources["dse.beta"].parent.mkdir()
+    sources["dse.beta"].write_text("from dse.gamma import late\n")
+    assert circles() == [["dse.beta", "dse.gamma"]]
 
 
 def test_rooms_of_the_driver_stand_one_above_the_other() -> None:
