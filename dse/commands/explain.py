@@ -61,8 +61,7 @@ from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
 from dse.report.kind_order import find_kind_order
-from dse.report.page_cache import BINDING, PageCache
-from dse.report.page_cache import explanation_key as explained_by_page
+from dse.report.page_cache import BINDING, PageCache, breakdown_question
 from dse.report.sampled_front import cached_front_sample
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -353,12 +352,14 @@ def _front_arguments(loaded: StoredStudy) -> tuple[Any, ...]:
     """What is said of a study's front, as `front_explanation_record` takes it."""
     study, (frame, screened) = loaded.study, loaded.designs()
     members, shadow_prices = explain_front(study, frame), compute_front_shadow_prices(study, frame, screened)
-    notes, page = collect_study_caveats(study, frame, screened), PageCache(study)
+    notes = collect_study_caveats(study, frame, screened)
+    with PageCache(study) as page:
 
-    def find_known_binding(key: str, by: str) -> Any:
-        return (page.find(explained_by_page(key, by)) or {}).get(BINDING)
+        def find_known_binding(key: str, by: str) -> Any:
+            return (page.find(breakdown_question(key, by)) or {}).get(BINDING)
 
-    spent = compute_front_time_shares(study, members, known=find_known_binding)
+        spent = compute_front_time_shares(study, members, known=find_known_binding)
+        sample = cached_front_sample(study, frame, page)
     ids = report_order(study, frame)[DESIGN]
     return (
         study,
@@ -367,7 +368,7 @@ def _front_arguments(loaded: StoredStudy) -> tuple[Any, ...]:
         shadow_prices,
         notes,
         [str(ids.iloc[place]) for place in select_distinct_front(study, frame)[0]],
-        cached_front_sample(study, frame, page),
+        sample,
         find_kind_order(study, frame),
     )
 

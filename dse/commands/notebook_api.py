@@ -173,7 +173,8 @@ class StoredStudy:
 
         if not is_sampled(self.study.question.workload) or not len(frame := self.frame()):
             return None
-        return cached_front_sample(self.study, frame, PageCache(self.study))
+        with PageCache(self.study) as kept:
+            return cached_front_sample(self.study, frame, kept)
 
     def runs(self) -> list[dict[str, Any]]:
         """Runs of the study in this folder, with time, host and versions."""

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dse.config import format_policy as formats
-from dse.config.metric_expressions import evaluate_with_derived, extend_with_derived_metrics
+from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.screen import ScreenResult, complete_metrics, encode_rows
 from dse.execution.screen_block import SCREEN_ROWS, refusals
@@ -204,20 +204,6 @@ def tied_columns(study: Study, frame: pd.DataFrame) -> dict[str, Array]:
             for tied, column in zip(space.tied, columns, strict=True):
                 column[rows[places]] = leaf_at(design, addresses(design, tied.address)[0])
     return found_columns
-
-
-def rows_by_case(study: Study, frame: pd.DataFrame, *metrics: str) -> dict[str, pd.DataFrame]:
-    """Feasible designs once for each case of the workload, with the values of some metrics in that case."""
-    space, workload = study.question.space, study.question.workload
-    rows = frame[frame["feasible"]]
-    if not len(rows):
-        return {}
-    designs = space.stack(encode_rows(space, rows))
-    values = evaluate_with_derived(designs, workload, study.question.defined, fidelity=study.fidelity, cases=True).cases
-    return {
-        case.label: rows.assign(**{metric: values[metric][place] for metric in metrics})
-        for place, case in enumerate(workload.cases)
-    }
 
 
 def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:

@@ -5,7 +5,7 @@ comes out. A store that is absent, damaged or cannot be written is as if nothing
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ LIMITS = "limits"
 
 GAP = "optimality gap"
 """Question: how far a design's time is from a bound."""
+
+CASES = "cases"
+"""Question: all metrics of a design in each case, by metric in the order of cases; null for none."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,29 @@ class KeptAnswers:
     def keep(self, question: str, workload: Workload, fidelity: str, key: str, answer: Any) -> None:
         """Keep the answer to a question on one design."""
         self._keep(_context_of(workload, fidelity), question, {key: answer})
+
+    def find_each(self, context: ResultContext, question: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Answers to a question by key, of those that are kept.
+
+        Args:
+            context: workload, fidelity and physics of the answers.
+            question: the question.
+            keys: content keys of designs, or another subject's of 32 digits.
+        """
+        with contextlib.suppress(DesignError), self._open() as store:
+            return store.find_explanations(context, question, keys)
+        return {}
+
+    def keep_each(self, answers: Mapping[tuple[ResultContext, str], Mapping[str, Any]]) -> None:
+        """Keep answers by context and question, then by key, in place of earlier ones."""
+        with contextlib.suppress(DesignError), self._open() as store:
+            for (context, question), by_key in answers.items():
+                store.keep_explanations(context, question, by_key)
+
+    def forget_others(self, context: ResultContext, key: str, questions: Collection[str]) -> None:
+        """Remove the answers on one subject to all but some questions."""
+        with contextlib.suppress(DesignError), self._open() as store:
+            store.remove_explanations(context, key, questions)
 
     def _keep(self, context: ResultContext, question: str, answers: Mapping[str, Any]) -> None:
         with contextlib.suppress(DesignError), self._open() as store:

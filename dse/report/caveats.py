@@ -22,6 +22,7 @@ from dse.execution.study import Study
 from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.elasticities import SAME
 from dse.explanations.explanation import study_goal
+from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.near_feasible import collect_known_tables, find_near_feasible_rows
 from dse.explanations.neighbours import (
     DesignOutcome,
@@ -183,7 +184,7 @@ def find_idle_knob_caveats(study: Study, frame: pd.DataFrame, *, seconds: float 
         values = knob_values(study, row)
         around.append([step for step in list_neighbours(space, values) if step.knob not in moving])
         designs += [space.design_at(values), *(step.design for step in around[-1])]
-    points = evaluate_points(designs, goal, seconds=seconds)
+    points = evaluate_points(designs, goal, seconds=seconds, kept=KeptAnswers(study.store))
     tried: dict[str, int] = {}
     moved: set[str] = set()
     place = 0

@@ -28,8 +28,9 @@ from dse.report.figure_style import (
 )
 from dse.report.interactivity import chip_colour, throughput_per_user
 from dse.report.metric_names import plain_name
+from dse.report.page_cache import PageCache, PageQuestion
 from dse.report.reported_study import ReportedStudy
-from dse.report.time_breakdown import breakdown_record, cached_breakdown
+from dse.report.time_breakdown import kept_breakdown
 from dse.search.pareto import convert_to_minimisation
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.knobs import Value
@@ -156,7 +157,9 @@ def build_load(part: ReportedStudy, design: str = "") -> FigureSpec:
         DesignError: the workload has no arriving requests, or no such design.
     """
     name, values = _chosen_design(part, design)
-    return design_load_figure(part, name, values)
+    with PageCache(part.study) as kept:
+        curve = find_load_curve(part, values, kept)
+        return load_figure(name, keep_load_curve(part, values, kept) if curve is None else curve)
 
 
 def build_roofline(part: ReportedStudy, design: str = "") -> FigureSpec:
@@ -167,12 +170,12 @@ def build_roofline(part: ReportedStudy, design: str = "") -> FigureSpec:
     """
     name, values = _chosen_design(part, design)
     study, case = part.study, part.study.question.workload.cases[0]
-    built = study.question.space.design_at(values)
-    rates = peak_rates(built, case)
+    rates = peak_rates(study.question.space.design_at(values), case)
     if rates is None:
         raise DesignError(f"figure roofline: needs operators of a model, got single kernels in study {study.name!r}")
-    parts = cached_breakdown(built, case, study.question.workload.decode_context, study.fidelity)
-    return roofline_figure(name, breakdown_record(study.fidelity, parts)["operators"], rates, case.label)
+    with PageCache(study) as kept:
+        record = kept_breakdown(study, values, 0, study.fidelity, kept)
+    return roofline_figure(name, record["operators"], rates, case.label)
 
 
 def build_cost(part: ReportedStudy, design: str = "") -> FigureSpec:
@@ -186,27 +189,23 @@ def build_cost(part: ReportedStudy, design: str = "") -> FigureSpec:
     else:
         rows = report_order(part.study, part.frame)
         chosen = [_named_values(part.study, row) for row in even_choice(rows[rows["front"]].to_dict("records"))]
-    study, case = part.study, part.study.question.workload.cases[0]
-    records = {}
-    for name, values in chosen:
-        parts = cached_breakdown(
-            study.question.space.design_at(values), case, study.question.workload.decode_context, study.screen_fidelity
-        )
-        records[name] = breakdown_record(study.fidelity, parts)["chip"]
+    study = part.study
+    with PageCache(study) as kept:
+        records = {name: kept_breakdown(study, values, 0, study.screen_fidelity, kept)["chip"] for name, values in chosen}
     return cost_figure(records, study.name)
 
 
-def design_load_figure(part: ReportedStudy, name: str, values: Mapping[str, Value]) -> FigureSpec:
-    """Latency against load of a design by its id and knob values.
+def find_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: PageCache) -> LoadCurve | None:
+    """Latency against load of a design by its knob values, if it is kept."""
+    record = kept.find(_load_question(part, values))
+    if record is None:
+        return None
+    arrays = {"rates": np.array(record["rates"]), "metrics": {name: np.array(row) for name, row in record["metrics"].items()}}
+    return LoadCurve(**{**record, **arrays, "bounds": tuple(map(tuple, record["bounds"]))})
 
-    Raises:
-        DesignError: the workload has no arriving requests.
-    """
-    return load_figure(name, design_load_curve(part, values))
 
-
-def design_load_curve(part: ReportedStudy, values: Mapping[str, Value]) -> LoadCurve:
-    """Latency against load of a design by its knob values.
+def keep_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: PageCache) -> LoadCurve:
+    """Latency against load of a design by its knob values, evaluated and kept.
 
     The largest rate is the design's stored metric, if it has one.
 
@@ -216,9 +215,20 @@ def design_load_curve(part: ReportedStudy, values: Mapping[str, Value]) -> LoadC
     study, load = part.study, part.study.question.workload.cases[0]
     if not isinstance(load, ServingLoad):
         raise DesignError(f"figure load: needs requests that arrive (workload=serving), study {study.name!r} has batches")
+    question, design = _load_question(part, values), study.question.space.design_at(values)
+    (_, share), (_, max_rate) = question.follows
+    curve = latency_against_load(design, load, study.fidelity, share, max_rate)
+    arrays = {"rates": curve.rates.tolist(), "metrics": {name: row.tolist() for name, row in curve.metrics.items()}}
+    kept.keep(question, vars(curve) | arrays)
+    return curve
+
+
+def _load_question(part: ReportedStudy, values: Mapping[str, Value]) -> PageQuestion:
+    """The load curve of a design, which follows from the share of requests to keep and the largest rate that is known."""
+    study = part.study
     share = next((bound.value for bound in study.bounds if bound.metric == "slo_attainment"), 0.0)
-    design = study.question.space.design_at(values)
-    return latency_against_load(design, load, study.fidelity, share, _stored_max_rate(part, values))
+    follows = [("share", share), ("max_rate", _stored_max_rate(part, values))]
+    return PageQuestion("load curve", study.question.space.key_at(values), study.fidelity, follows)
 
 
 FIGURES = {

@@ -30,7 +30,7 @@ from dse.explanations.shadow_prices import (
     gain_over_rivals,
 )
 from dse.report.caveats import caveat_records, collect_study_caveats, objective_resolution, select_distinct_front
-from dse.report.page_cache import PageCache, table_key
+from dse.report.page_cache import PageCache, PageQuestion, table_key
 from dse.search.pareto import convert_to_minimisation
 from dse.space.multi_chip_space import AnySpace
 
@@ -66,7 +66,7 @@ def collect_front_explanations(
     """
     return dict(
         kept.answer(
-            [("why", study.question.space.key), *_followed_from(study, ordered, screened, start)],
+            PageQuestion("front", follows=_followed_from(study, ordered, screened, start)),
             lambda: _of_study(study, ordered, screened, start),
             lambda explanation: (
                 explanation["left"] == max(0, int(ordered["front"].sum()) - MAX_DESIGNS)
@@ -76,9 +76,10 @@ def collect_front_explanations(
 
 
 def _followed_from(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None, start: int) -> list[tuple[str, Any]]:
-    """What the answer follows from beside the space and the workload."""
+    """What the answer follows from beside the workload."""
     wants = [*study.objectives.items(), *(f"{bound.metric} {bound.relation} {bound.value!r}" for bound in study.bounds)]
     return [
+        ("space", study.question.space.key),
         ("rows", table_key(ordered)),
         ("screened", screened and [screened.rows, screened.feasible, screened.kept, *map(str, screened.blocks)]),
         ("start", start),

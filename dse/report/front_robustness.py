@@ -1,4 +1,4 @@
-"""Robustness of a study's front over its uncertain constants, kept in the run folder."""
+"""Robustness of a study's front over its uncertain constants, kept in its store."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from dse.explanations.explanation import study_goal
 from dse.explanations.near_feasible import find_near_feasible_designs
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal
 from dse.explanations.robustness import ContestedDesigns, Scores, TurningConstant, measure_robustness
-from dse.report.page_cache import PageCache, table_key
+from dse.report.page_cache import PageCache, PageQuestion, table_key
 from dse.search.pareto import nondominated_layers
 from dse.space.array_math import Array
 from dse.space.design_columns import columns_from_values
@@ -40,8 +40,8 @@ MIN_RIVALS, MAX_RIVALS = 64, 256
 MAX_EXCESS = 0.5
 """Relative excess over one limit or constraint up to which a design that is better than the front takes part."""
 
-ROBUSTNESS_FILE = "robustness.json"
-"""Of the run folder: scores of draws, and the answer."""
+ROBUSTNESS = "robustness"
+"""The topic under which scores of draws and the answer are kept."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,12 @@ def measure_front_robustness(
     ids, front_values = _front_designs(study, ordered)
     values = [*front_values, *_list_rivals(study, ordered, screened, len(front_values))]
     contest, keys = _stack_contest(study, values, len(front_values))
-    with PageCache(study, ROBUSTNESS_FILE) as kept:
+    with PageCache(study, ROBUSTNESS) as kept:
 
         def keep(factors: Array, compute: Callable[[], Scores]) -> Scores:
-            what = [("scores", keys), *_goal_parts(goal, constants), ("factors", _array_digest(factors))]
-            return np.array(kept.answer(what, lambda: compute().tolist(), bool))
+            follows = [("designs", keys), *_goal_parts(goal, constants)]
+            question = PageQuestion(f"scores of {_array_digest(factors)}", follows=follows)
+            return np.array(kept.answer(question, lambda: compute().tolist(), bool))
 
         robustness = measure_robustness(
             contest,
@@ -151,7 +152,9 @@ def measure_front_robustness(
             "left": int(ordered["front"].sum()) - len(ids),
             "designs": designs,
         }
-        return _read_record(kept.keep(_answer_key(study, ordered, goal, constants), record))
+        answer = _read_record(kept.keep(_answer_question(study, ordered, goal, constants), record))
+        kept.forget_others()
+        return answer
 
 
 def find_known_robustness(study: Study, frame: pd.DataFrame) -> FrontRobustness | None:
@@ -159,8 +162,8 @@ def find_known_robustness(study: Study, frame: pd.DataFrame) -> FrontRobustness 
     if not len(frame) or not frame["front"].any():
         return None
     constants = find_uncertain_constants(study.question.sources, study.question.space)
-    key = _answer_key(study, report_order(study, frame), _robustness_goal(study), constants)
-    record = PageCache(study, ROBUSTNESS_FILE).find(key)
+    question = _answer_question(study, report_order(study, frame), _robustness_goal(study), constants)
+    record = PageCache(study, ROBUSTNESS).find(question)
     return _read_record(record) if record else None
 
 
@@ -220,12 +223,11 @@ def _goal_parts(goal: StudyGoal, constants: list[UncertainConstant]) -> list[tup
     return [("goal", [goal.fidelity, wants, defined]), ("constants", list(map(str, constants)))]
 
 
-def _answer_key(
-    study: Study, ordered: pd.DataFrame, goal: StudyGoal, constants: list[UncertainConstant]
-) -> list[tuple[str, Any]]:
-    """Key of the answer for all known designs of a study, whatever the number of draws."""
+def _answer_question(study: Study, ordered: pd.DataFrame, goal: StudyGoal, constants: list[UncertainConstant]) -> PageQuestion:
+    """The answer for all known designs of a study, whatever the number of draws."""
     rows = table_key(ordered[[DESIGN, "feasible", "front", *study.objectives]])
-    return [("robustness", rows), ("seed", study.seed), ("space", study.question.space.key), *_goal_parts(goal, constants)]
+    follows = [("rows", rows), ("seed", study.seed), ("space", study.question.space.key), *_goal_parts(goal, constants)]
+    return PageQuestion("robustness", follows=follows)
 
 
 def _array_digest(values: Array) -> str:

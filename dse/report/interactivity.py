@@ -12,8 +12,9 @@ import pandas as pd
 
 from dse.accuracy.measured_machines import MeasuredPoint, measured_points
 from dse.evaluators import METRICS
-from dse.execution.result_frame import DESIGN, rows_by_case
+from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study
+from dse.report.case_metrics import rows_by_case
 from dse.report.figure_style import SERIES, FigureSpec, Panel, hover_lines, make_scale, plain
 from dse.report.metric_names import plain_name
 from dse.search.pareto import front_mask, nondominated_layers

@@ -1,12 +1,13 @@
-"""Cache file of slow page results in the run folder, by everything that they depend on.
+"""Slow results of pages, figures and explanations, kept in the study's store beside the results of its designs.
 
-A key contains the state of the code that computes the result, so that no stale result is shown.
+A result is kept with a digest of what it follows from, the code that computes it among it: one that is stale, damaged or absent
+is computed again.
 """
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -14,75 +15,124 @@ from typing import Any, Self
 import pandas as pd
 
 from dse.execution.study import Study
+from dse.explanations.kept_answers import KeptAnswers
 from dse.space.design import key_of_leaves
-from dse.terminal.atomic_files import write_atomically
+from dse.store.store import ResultContext
 
-CACHE_FILE = "explained.json"
-"""Of the run folder: a line with the checksum of the next one, which has everything by key."""
+PAGE = "page"
+"""The topic of what pages show of a whole study."""
 
 WATCHED_PACKAGES = ("accuracy", "analysis", "config", "evaluators", "execution", "explanations", "report", "search", "space")
 """Folders of the package whose code says what is kept."""
 
+BINDING = "binding"
+"""Of a design that was explained, its seconds by what they were spent on in a case, whole; pages do not have them."""
 
-class PageCache:
-    """Cached results for the pages of a study; only those that the last page used stay.
+STACKS = "stacks"
+"""The same of its seconds by part of the machine and by operator, for stacked bars."""
+
+
+@dataclass(frozen=True)
+class PageQuestion:
+    """A question whose answer is kept.
 
     Attributes:
-        path: its file; one that is absent, damaged or cannot be written is as if nothing was kept.
+        text: the question; of one subject the store has one answer to each.
+        key: content key of the design that it is about; empty string for the whole study.
+        fidelity: of the evaluations; empty string for the study's.
+        follows: what an answer follows from beside the subject, workload, fidelity, physics and code.
     """
 
-    def __init__(self, study: Study, file: str = CACHE_FILE) -> None:
-        self.path = study.run_dir / file
-        store = study.store if "://" in study.store else str(Path(study.store).absolute())
-        self._rows_table = [("store", store), ("code", code_state()), *_context_parts(study)]
-        self._before, self._now = _read_entry(self.path), dict[str, Any]()
+    text: str
+    key: str = ""
+    fidelity: str = ""
+    follows: Sequence[tuple[str, Any]] = ()
+
+
+class PageCache:
+    """Kept results of a study; new ones are written to its store when the ``with`` ends.
+
+    A store that is absent, damaged or cannot be written is as if nothing was kept.
+
+    Args:
+        study: the study.
+        topic: of results about the whole study.
+    """
+
+    def __init__(self, study: Study, topic: str = PAGE) -> None:
+        self._kept, self._context = KeptAnswers(study.store), study.context
+        self._subject = key_of_leaves([("study", study.name), ("topic", topic)])
+        self._known: dict[tuple[ResultContext, str], dict[str, Any]] = {}
+        self._new: dict[tuple[ResultContext, str], dict[str, Any]] = {}
+        self._used: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._now.keys() != self._before.keys() and self.path.parent.is_dir():
-            text = json.dumps(self._now, separators=(",", ":"))
-            with contextlib.suppress(OSError), write_atomically(self.path) as place:
-                place.write_text(f"{_text_digest(text)}\n{text}", encoding="utf-8")
+        if self._new:
+            self._kept.keep_each(self._new)
+        self._new = {}
 
-    def find(self, what: Sequence[tuple[str, Any]]) -> Any:
-        """Cached value of a key; None if there is none."""
-        name = self._entry_name(what)
-        if name in self._before:
-            self._now[name] = self._before[name]
-        return self._now.get(name)
+    def load(self, questions: Sequence[PageQuestion]) -> None:
+        """Read the answers to some questions at once, as far as they are kept."""
+        wanted: dict[tuple[ResultContext, str], list[str]] = {}
+        for question in questions:
+            wanted.setdefault(self._place(question), []).append(question.key or self._subject)
+        for (context, text), keys in wanted.items():
+            known = self._known.setdefault((context, text), {})
+            left = [key for key in keys if key not in known]
+            known |= dict.fromkeys(left) | self._kept.find_each(context, text, left)
 
-    def keep(self, what: Sequence[tuple[str, Any]], value: Any) -> Any:
+    def find(self, question: PageQuestion) -> Any:
+        """Kept answer to a question; None if there is none that follows from the same."""
+        key, place = question.key or self._subject, self._place(question)
+        if key not in self._known.get(place, {}):
+            self.load([question])
+        answer = self._known[place][key]
+        if not isinstance(answer, list) or len(answer) != 2 or answer[0] != _digest(question):
+            return None
+        self._note_use(question)
+        return json.loads(answer[1])
+
+    def keep(self, question: PageQuestion, value: Any) -> Any:
         """Store a value and return it as `find` will: with lists for tuples."""
-        name = self._entry_name(what)
-        self._now[name] = json.loads(json.dumps(value))
-        return self._now[name]
+        key, place = question.key or self._subject, self._place(question)
+        answer = [_digest(question), json.dumps(value, separators=(",", ":"))]
+        self._known.setdefault(place, {})[key] = answer
+        self._new.setdefault(place, {})[key] = answer
+        self._note_use(question)
+        return json.loads(answer[1])
 
-    def answer(self, what: Sequence[tuple[str, Any]], make: Callable[[], Any], whole: Callable[[Any], bool]) -> Any:
-        """Cached value of a key, or a new one, which is stored if it is complete."""
-        answer = self.find(what)
+    def answer(self, question: PageQuestion, make: Callable[[], Any], whole: Callable[[Any], bool]) -> Any:
+        """Kept answer to a question, or a new one, which is stored if it is complete."""
+        answer = self.find(question)
         if answer is not None:
             return answer
         made = make()
-        return self.keep(what, made) if whole(made) else made
+        return self.keep(question, made) if whole(made) else made
 
-    def _entry_name(self, what: Sequence[tuple[str, Any]]) -> str:
-        return key_of_leaves([*self._rows_table, *what])
+    def forget_others(self) -> None:
+        """Remove results of its topic, on the whole study, that were not used since it was made."""
+        self._kept.forget_others(self._context, self._subject, self._used)
+
+    def _place(self, question: PageQuestion) -> tuple[ResultContext, str]:
+        context = replace(self._context, fidelity=question.fidelity) if question.fidelity else self._context
+        return context, question.text
+
+    def _note_use(self, question: PageQuestion) -> None:
+        if not question.key:
+            self._used.add(question.text)
 
 
-BINDING = "binding"
-"""Of a design that was explained, its seconds by what they were spent on in the first case, whole; pages do not have them."""
+def breakdown_question(key: str, by: str, case: int = 0) -> PageQuestion:
+    """What a page has of a design's time in a case, by its content key and the fidelity."""
+    return PageQuestion(f"breakdown of case {case}", key, by)
 
 
-def explanation_key(key: str, by: str) -> list[tuple[str, Any]]:
-    """Key of an explained design: its content key, and the fidelity."""
-    return [("explained", key), ("by", by)]
-
-
-def sample_key(key: str, by: str, metrics: Sequence[str], streams: int) -> list[tuple[str, Any]]:
-    """Key of a design's sample noise: its content key, fidelity, constrained metrics and streams."""
-    return [("sample", key), ("by", by), ("metrics", ",".join(metrics)), ("streams", streams)]
+def sample_question(key: str, by: str, metrics: Sequence[str], streams: int) -> PageQuestion:
+    """Sample noise of a design: by its content key, fidelity, constrained metrics and streams."""
+    return PageQuestion(f"noise of {', '.join(metrics)} over {streams} streams", key, by)
 
 
 def table_key(frame: pd.DataFrame) -> str:
@@ -93,25 +143,14 @@ def table_key(frame: pd.DataFrame) -> str:
 
 @cache
 def code_state() -> str:
-    """State of the code that computes cached results: names, sizes and times of its files."""
-    parent = Path(__file__).resolve().parents[1]
-    files = sorted(path for room in WATCHED_PACKAGES for path in (parent / room).resolve().rglob("*.py"))
-    return key_of_leaves((str(path), f"{(at := path.stat()).st_size} {at.st_mtime_ns}") for path in files)
+    """State of the code that computes kept results: names and contents of its files, wherever they are installed."""
+    parent, state = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for room in WATCHED_PACKAGES:
+        folder = (parent / room).resolve()
+        for path in sorted(folder.rglob("*.py")):
+            state.update(f"{room}/{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return state.hexdigest()[:32]
 
 
-def _context_parts(study: Study) -> list[tuple[str, Any]]:
-    context = study.context
-    return [("workload", context.workload), ("physics", context.physics)]
-
-
-def _read_entry(path: Path) -> dict[str, Any]:
-    try:
-        checksum, _, text = path.read_text(encoding="utf-8").partition("\n")
-        document = json.loads(text) if checksum == _text_digest(text) else {}
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _text_digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(question: PageQuestion) -> str:
+    return key_of_leaves([("code", code_state()), *question.follows])

@@ -9,11 +9,11 @@ import pandas as pd
 
 from dse.evaluators.evaluation import peak_rates
 from dse.execution.result_frame import DESIGN, knob_values
-from dse.report.design_figures import cost_figure, roofline_figure
+from dse.report.design_figures import cost_figure, load_figure, roofline_figure
 from dse.report.figure_style import FigureSpec
-from dse.report.figures import build_throughput_per_user, design_load_figure, even_choice
+from dse.report.figures import build_throughput_per_user, even_choice, find_load_curve, keep_load_curve
 from dse.report.interactivity import RESOURCES
-from dse.report.page_cache import PageCache, table_key
+from dse.report.page_cache import PageCache, PageQuestion, table_key
 from dse.report.reported_study import ReportedStudy
 from dse.space.errors import DesignError
 from dse.space.workload import ServingLoad
@@ -42,7 +42,10 @@ def collect_page_figures(
     names = {row: str(frame[DESIGN].iloc[row]) for row in front}
     return {
         "throughput_per_user": kept.answer(
-            [("throughput_per_user", part.study.question.space.key), ("rows", table_key(frame)), ("start", start)],
+            PageQuestion(
+                "throughput per user",
+                follows=[("space", part.study.question.space.key), ("rows", table_key(frame)), ("start", start)],
+            ),
             lambda: _speed_figures(part),
             bool,
         ),
@@ -81,13 +84,11 @@ def _load_curves(
         return {}
     for row in front:
         values, name = knob_values(study, frame.iloc[row].to_dict()), str(frame[DESIGN].iloc[row])
-        what = [("load", study.question.space.key_at(values)), ("by", study.fidelity)]
-        figure = kept.find(what)
-        if figure is None and time.monotonic() - began < LOAD_BUDGET_S:
-            figure = _record_or_none(partial(design_load_figure, part, name, values))
-            figure = kept.keep(what, figure) if figure is not None else None
-        if figure is not None:
-            figures[str(start + row)] = figure
+        curve = find_load_curve(part, values, kept)
+        if curve is None and time.monotonic() - began < LOAD_BUDGET_S:
+            curve = keep_load_curve(part, values, kept)
+        if curve is not None:
+            figures[str(start + row)] = load_figure(name, curve).record()
     return figures
 
 

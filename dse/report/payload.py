@@ -19,23 +19,24 @@ from dse.documents.records import plain_values, record_values
 from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.certify import describe_certificate, read_certificate
-from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order, rows_by_case
+from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify_streams import describe_verdict
 from dse.explanations.knob_importance import estimate_sobol_index
 from dse.explanations.sample_noise import FrontSample
 from dse.report import front_explanations as why
+from dse.report.case_metrics import rows_by_case
 from dse.report.error_bands import estimate_study_error_bands
 from dse.report.figure_style import RESOURCE_COLOURS, short_number
 from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
-from dse.report.page_cache import BINDING, PageCache, explanation_key
+from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question
 from dse.report.page_figures import collect_page_figures
 from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample, with_offered_load
-from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, breakdown_record, cached_breakdown, time_stacks
+from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, kept_breakdown, time_stacks
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
@@ -116,6 +117,7 @@ def _study_record(
         explained, records = _explained_rows(study, frame, start, kept)
         figures = collect_page_figures(part, frame, start, records, kept)
         whys = why.collect_front_explanations(study, frame, screened, start, kept)
+        bars = time_stacks(study, frame, start, kept)
         sample = cached_front_sample(study, frame, kept)
     record = {
         "name": study.name,
@@ -144,7 +146,7 @@ def _study_record(
             [name, None if row is None else start + row]
             for name, row in points.find_rows_of_points(study.points, space, frame).items()
         ],
-        "bars": time_stacks(study, frame, start),
+        "bars": bars,
         "explained": explained,
         "figures": figures,
         "why": whys,
@@ -200,14 +202,15 @@ def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[s
     """The pictures that a study asks for, one for each case where it says so: with the values there, by row."""
     known = study.question.space.targets
     lines: list[dict[str, Any]] = []
-    for spec in study.report.lines:
-        if spec.x not in known:
-            continue
+    specs = [spec for spec in study.report.lines if spec.x in known]
+    names = dict.fromkeys(spec.y for spec in specs if spec.each)
+    views = rows_by_case(study, frame, *names) if names else {}
+    for spec in specs:
         line = {"x": spec.x, "y": spec.y, "by": spec.by if spec.by in known else None}
         if not spec.each:
             lines.append(line)
             continue
-        for label, view in rows_by_case(study, frame, spec.y).items():
+        for label, view in views.items():
             shown = zip(view.index.tolist(), view[spec.y], strict=True)
             values = {str(start + int(row)): short_number(value) for row, value in shown if np.isfinite(value)}
             lines.append(line | {"case": label, "values": values})
@@ -344,28 +347,26 @@ def _explained_rows(
     records: dict[int, dict[str, Any]] = {}
     began = time.monotonic()
     points = [knob_values(study, frame.iloc[int(row)].to_dict()) for row in rows]
-    texts = [explanation_key(space.key_at(at), study.fidelity) for at in points]
-    stored = [kept.find(text) for text in texts]
+    questions = [breakdown_question(space.key_at(at), study.fidelity) for at in points]
+    kept.load(questions)
+    stored = [kept.find(question) for question in questions]
     decode_context = study.question.workload.decode_context
     settle_open_choices(
         [space.design_at(at) for at, record in zip(points, stored, strict=True) if record is None],
         case,
         decode_context=decode_context,
     )
-    for row, at, what, matches in zip(rows, points, texts, stored, strict=True):
+    for row, at, matches in zip(rows, points, stored, strict=True):
         if matches is None:
             taken = time.monotonic() - began
             if taken > MAX_BUDGET_S:
                 continue  # others may be kept
-            by = study.fidelity if taken < BUDGET_S else "analytical"
-            parts = cached_breakdown(space.design_at(at), case, decode_context, by)
-            matches = breakdown_record(by, parts) | {BINDING: parts.seconds_by_cause()}
-            matches = kept.keep(what, matches) if by == study.fidelity else matches
+            matches = kept_breakdown(study, at, 0, study.fidelity if taken < BUDGET_S else "analytical", kept)
         records[int(row)] = matches
         operators = [
             [words.get_code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]
         ]
-        shown = {name: value for name, value in matches.items() if name != BINDING}
+        shown = {name: value for name, value in matches.items() if name not in (BINDING, STACKS)}
         designs[str(start + int(row))] = shown | {"operators": operators}
     return {"case": case.label, "words": words.known, "designs": designs}, records
 

@@ -5,7 +5,7 @@ import pandas as pd
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study
 from dse.explanations.sample_noise import BUDGET_S, OFFERED_LOAD, STREAMS, FrontSample, SampleRecord, sample_front
-from dse.report.page_cache import PageCache, sample_key
+from dse.report.page_cache import PageCache, sample_question
 
 
 def cached_front_sample(study: Study, frame: pd.DataFrame, kept: PageCache, *, seconds: float = BUDGET_S) -> FrontSample:
@@ -20,11 +20,11 @@ def cached_front_sample(study: Study, frame: pd.DataFrame, kept: PageCache, *, s
     metrics = [bound.metric for bound in study.bounds]
 
     def find_record(key: str) -> SampleRecord | None:
-        record: SampleRecord | None = kept.find(sample_key(key, study.fidelity, metrics, STREAMS))
+        record: SampleRecord | None = kept.find(sample_question(key, study.fidelity, metrics, STREAMS))
         return record
 
     def keep_record(key: str, record: SampleRecord) -> None:
-        kept.keep(sample_key(key, study.fidelity, metrics, STREAMS), record)
+        kept.keep(sample_question(key, study.fidelity, metrics, STREAMS), record)
 
     return sample_front(study, frame, find_record, keep_record, seconds=seconds)
 

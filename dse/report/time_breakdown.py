@@ -1,6 +1,7 @@
 """Breakdown of the time of designs, and plots of it as stacks at each value of a knob."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,9 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.execution.result_frame import knob_values
 from dse.execution.study import Study
 from dse.report.figure_style import short_number
+from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question
 from dse.space.design import Design
+from dse.space.knobs import Value
 from dse.space.workload import WorkloadCase
 
 BUDGET_S = 20.0
@@ -35,7 +38,7 @@ def cached_breakdown(design: Design, case: WorkloadCase, decode_context: str, fi
     return replace(explain(design, case, decode_context=decode_context, fidelity=fidelity), segments={}, flows={})
 
 
-def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:
+def time_stacks(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) -> list[dict[str, Any]]:
     """Stacked times that a study requests: per value of a knob, the best design's seconds by resource.
 
     One picture per case. [s]
@@ -49,20 +52,45 @@ def time_stacks(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str,
         best = good.drop_duplicates(spec.x)
         best = best.loc[_in_order(study, best, spec.x)].head(MAX_STACKS)
         cases = study.question.workload.cases
-        for case in cases if spec.each else cases[:1]:
+        points = [knob_values(study, row) for row in best.to_dict("records")]
+        for number, case in enumerate(cases if spec.each else cases[:1]):
             end = time.monotonic() + BUDGET_S
             spent, by = [], []
-            for _, row in best.iterrows():
-                by.append(study.fidelity if time.monotonic() < end else "analytical")
-                design = study.question.space.design_at(knob_values(study, row.to_dict()))
-                parts = cached_breakdown(design, case, study.question.workload.decode_context, by[-1])
-                spent.append(_by_operator(parts) if spec.of == "operator" else parts.by_bound())
+            for point in points:
+                known = kept.find(breakdown_question(study.question.space.key_at(point), study.fidelity, number))
+                by.append(study.fidelity if known or time.monotonic() < end else "analytical")
+                record = known or kept_breakdown(study, point, number, by[-1], kept)
+                spent.append(record[STACKS][spec.of])
             rows = [start + int(row) for row in best.index]
             picture = {"x": spec.x, "case": case.label, "rows": rows, "by": by}
             stacks.append(
                 picture | {"spent": [{name: float(f"{s:.6g}") for name, s in shares.items() if s} for shares in spent]}
             )
     return stacks
+
+
+def kept_breakdown(study: Study, values: Mapping[str, Value], case: int, by: str, kept: PageCache) -> dict[str, Any]:
+    """Breakdown of a design in a case as plain values, computed where it is not kept.
+
+    Args:
+        study: the study.
+        values: of the design's knobs.
+        case: number of the case in the workload.
+        by: fidelity.
+        kept: where it may be known already, and where it goes.
+
+    Returns:
+        As of `breakdown_record`; with ``binding`` (seconds by what they were spent on) and ``stacks`` (the same by part of the
+        machine and by operator). [s]
+    """
+    space, workload = study.question.space, study.question.workload
+    question = breakdown_question(space.key_at(values), by, case)
+    record: dict[str, Any] | None = kept.find(question)
+    if record is None:
+        parts = cached_breakdown(space.design_at(values), workload.cases[case], workload.decode_context, by)
+        stacks = {"part": parts.by_bound(), "operator": _by_operator(parts)}
+        record = kept.keep(question, breakdown_record(by, parts) | {BINDING: parts.seconds_by_cause(), STACKS: stacks})
+    return record
 
 
 def breakdown_record(by: str, parts: Breakdown) -> dict[str, Any]:

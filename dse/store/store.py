@@ -10,7 +10,7 @@ import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -335,6 +335,14 @@ class Store:
                     sql.delete(EXPLANATIONS).where(*same, EXPLANATIONS.c.design.in_([row["design"] for row in part]))
                 )
                 self._insert_new(connection, EXPLANATIONS, part)
+
+    def remove_explanations(self, context: ResultContext, key: str, others: Collection[str]) -> None:
+        """Remove the answers on one design, or another subject, to all questions but some others."""
+        if self._has_explanations():
+            about = {"workload": context.workload, "fidelity": context.stored_fidelity, "physics": context.physics}
+            same = [EXPLANATIONS.c[name] == value for name, value in (*about.items(), ("design", key))]
+            with self._write_connection() as connection:
+                connection.execute(sql.delete(EXPLANATIONS).where(*same, EXPLANATIONS.c.question.not_in(list(others))))
 
     def _has_explanations(self) -> bool:
         with self._read_connection() as connection:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -19,10 +20,11 @@ from dse.commands.follow_report import follow_studies
 from dse.commands.notebook_api import StoredStudy, write_comparison_report
 from dse.commands.run_study import run_study
 from dse.execution.ask_tell import base_design_key
-from dse.execution.result_frame import rows_by_case
 from dse.execution.study_settings import BarPicture
 from dse.explanations.explanation import explain_front
 from dse.explanations.knob_importance import estimate_sobol_index
+from dse.report.case_metrics import rows_by_case
+from dse.report.page_cache import PageCache
 from dse.report.payload import MAX_EXPLAINED, ReportedStudy, report_payload
 from dse.report.study_page import write_page
 from dse.report.time_breakdown import cached_breakdown, time_stacks
@@ -267,7 +269,8 @@ def test_stacks_of_a_picture_are_the_times_of_the_best_designs(part: ReportedStu
     knob = part.study.question.space.knobs[0].address
     pictures = (BarPicture(x=knob, each="case"), BarPicture(x=knob, each="case", of="operator"))
     study = replace(part.study, report=replace(part.study.report, lines=(), bars=pictures))
-    stacks = time_stacks(study, part.frame, 7)
+    with PageCache(study) as kept:
+        stacks = time_stacks(study, part.frame, 7, kept)
     cases = study.question.workload.cases
     assert [stack["case"] for stack in stacks] == 2 * [case.label for case in cases]
     times = rows_by_case(study, part.frame, "latency")
@@ -286,7 +289,7 @@ def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Pat
     run_study(study)  # has written a page
     worked: set[str] = set()
     monkeypatch.setattr(
-        "dse.report.payload.cached_breakdown", lambda *arguments: worked.add("spent") or cached_breakdown(*arguments)
+        "dse.report.time_breakdown.cached_breakdown", lambda *arguments: worked.add("spent") or cached_breakdown(*arguments)
     )
     monkeypatch.setattr(
         "dse.report.front_explanations.explain_front",
@@ -308,7 +311,9 @@ def test_what_a_page_took_long_to_work_out_is_not_worked_out_again(tmp_path: Pat
     with monkeypatch.context() as other:
         other.setattr("dse.report.page_cache.code_state", lambda: "other")
         assert page(part) == (spent, whys, {"spent", "why"})
-    file = tmp_path / "explained.json"
-    file.write_text(file.read_text().replace("0", "1"))
+    with sqlite3.connect(study.store) as rows:
+        rows.execute("UPDATE explanations SET answer = replace(answer, '0', '1') WHERE question LIKE 'breakdown%'")
+        rows.execute("UPDATE explanations SET checksum = checksum + 1 WHERE question = 'front'")
+    rows.close()
     assert page(part) == (spent, whys, {"spent", "why"})
     assert page(part) == (spent, whys, set())
