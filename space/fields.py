@@ -174,7 +174,7 @@ def list_field(
 
 
 def group_field(doc: str, example: str = "") -> Any:
-    """Field for a group of fields with names of the user's, stored as the dictionary that was given; empty by default."""
+    """Field for a group of any fields, stored as the dictionary that was given; empty by default."""
     return field(metadata={"doc": doc, "group": example}, default_factory=dict)
 
 
