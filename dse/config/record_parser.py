@@ -115,7 +115,7 @@ def parse_setting(value: Any, declared: Any, address: str) -> Any:
     Raises:
         DesignError: of another type, or out of range.
     """
-    return _parse_leaf(value, declared, address, [])
+    return None if value is None and "absent" in declared.metadata else _parse_leaf(value, declared, address, [])
 
 
 def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource], *, owner: str = "") -> T:
@@ -138,7 +138,7 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             raise DesignError(f"{address}: {whose}no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for name, spec in names.items():
-        field_address = f"{address}.{name}"
+        field_address = f"{address}.{name}".lstrip(".")  # options of a command are in no group
         if name not in config:
             if spec.default is MISSING and spec.default_factory is MISSING:
                 others = preset_overrides(cls.__name__, address)
@@ -286,24 +286,26 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
         unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
-            raise DesignError(
-                f"{address}: one value, not a group of fields ({got}); "
-                f"its constant may have value, source, page, note and range; "
-                f"{_meaning_text(spec)}"
+            constant = (
+                "its constant may have value, source, page, note and range; " if address.startswith((*SOURCED, "pools")) else ""
             )
+            raise DesignError(f"{address}: one value, not a group of fields ({got}); {constant}{_meaning_text(spec)}")
         page, note = (str(value.get(key, "")) for key in ("page", "note"))
         source = ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note)
         if value.get("range") is not None:
             source = replace(source, stated_range=_parse_constant_range(value, spec, address))
         sources.append(_with_origin(source, chips))
         value = value["value"]
-    elif address.startswith(("chip", "mapping.stack", "mapping.inference_engine")):
+    elif address.startswith(SOURCED):
         sources.append(ConstantSource(address, str(value), "override"))
     try:
         return _parse_plain(value, spec, address)
     except DesignError as error:
         raise DesignError(f"{error}{_alternatives_text(spec)}") from None
 
+
+SOURCED = ("chip", "mapping.stack", "mapping.inference_engine")
+"""Parts of a design whose numbers are constants with a source."""
 
 COMPOUND = frozenset({"list", "group", "listed", "several", "words"})
 """Declarations of fields whose values are more than one number, word or truth value."""
