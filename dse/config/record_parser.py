@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from dse.config.part_presets import preset_overrides
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.fields import check_leaf
+from dse.space.fields import check_leaf, integer_field, list_field, text_field
 from dse.space.stack import StackAccuracy
 from dse.space.units import parse_quantity
 
@@ -81,6 +81,17 @@ class ConstantSource:
     measured_by: str = ""
     accuracy: StackAccuracy | None = None
     stated_range: tuple[float, float] | None = None
+
+
+CHIP_NAMES = text_field("name of a chip"), "chips by name; write [h100, h200]"
+
+ORIGIN_FIELDS = {
+    "fitted_on": list_field("chips that constants were fitted on", *CHIP_NAMES, empty=True),
+    "meant_for": list_field("other chips that constants are for", *CHIP_NAMES, empty=True),
+    "measured_rows": integer_field("measurements that constants were fitted on", low=0),
+    "measured_by": text_field("key of the source of these measurements"),
+}
+"""Declarations of what a stack, or a part of one, says of chips and of the measurements that its constants are from."""
 
 
 @cache
@@ -185,14 +196,9 @@ def _source_origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
     origin = {key: config[key] for key in ORIGIN if key in config}
-    rows, by, ranges = origin.pop("measured_rows", 0), origin.pop("measured_by", ""), origin.pop(RANGES, None)
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
-        raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
-    for key, chips in origin.items():
-        if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
-            raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
-    chips_of = {key: tuple(chips) for key, chips in origin.items()}
-    found_chips_of: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    ranges = origin.pop(RANGES, None)
+    stated = {key: parse_setting(value, ORIGIN_FIELDS[key], f"{address}.{key}") for key, value in origin.items()}
+    found_chips_of: dict[str, Any] = {key: value for key, value in stated.items() if value or value == ()}
     if address == STACK and config.get(ACCURACY) is not None:
         found_chips_of[ACCURACY] = parse_record(StackAccuracy, config[ACCURACY], f"{address}.{ACCURACY}", [])
     return found_chips_of if ranges is None else found_chips_of | {RANGES: _parse_ranges(ranges, f"{address}.{RANGES}")}
