@@ -76,6 +76,7 @@ def integer_field(
     doc: str,
     *,
     low: int = 1,
+    high: int | None = None,
     words: Mapping[str, Any] = NO_WORDS,
     listed: bool = False,
     default: int | None = None,
@@ -85,13 +86,13 @@ def integer_field(
     unread: Unread = ALWAYS,
     former: str = "",
 ) -> Any:
-    """Field for a whole number of things or units.
+    """Field for a whole number of things or units, from `low` to `high`.
 
     Designs that differ in a field with `apart` are evaluated in separate groups. A word of `words` stands for its value; with
     `listed`, a list of one number is this number.
     """
     metadata: dict[str, Any] = {"unit": unit, "doc": doc, "low": low, "whole": True} | ({"apart": True} if apart else {})
-    metadata |= _set_only(words=words or None, listed=listed or None)
+    metadata |= _set_only(high=high, words=words or None, listed=listed or None)
     return _leaf(metadata | _unread(unread) | _former(former), default, absent)
 
 
@@ -174,7 +175,7 @@ def list_field(
 
 
 def group_field(doc: str, example: str = "") -> Any:
-    """Field for a group of fields with names of the user's, stored as the dictionary that was given; empty by default."""
+    """Field for a group of any fields, stored as the dictionary that was given; empty by default."""
     return field(metadata={"doc": doc, "group": example}, default_factory=dict)
 
 
@@ -511,18 +512,21 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
             f"{address}: {value!r} is not a whole number"
             + (f" up to {MAX_EXACT_INTEGER}" if abs(value) > MAX_EXACT_INTEGER else "")
         )
-    unit = limits["unit"] if limits["unit"] != "1" else ""
-    if value < limits["low"]:
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is below the minimum, {limits['low']:g}")
-    if value <= limits.get("above", -math.inf):
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is not above {limits['above']:g}")
-    if value >= limits.get("below", math.inf):
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is not below {limits['below']:g}")
-    if value > limits.get("high", math.inf):
-        raise DesignError(f"{address}: {value:g} {unit}".rstrip() + f" is above the maximum, {limits['high']:g}")
+    value = int(value) if "whole" in limits else float(value)
+    form = ",d" if "whole" in limits else "g"
+    text = f"{address}: {value:{form}} {limits['unit'] if limits['unit'] != '1' else ''}".rstrip()
+    bounds = (
+        (value < limits["low"], "is below the minimum,", limits["low"]),
+        (value > limits.get("high", math.inf), "is above the maximum,", limits.get("high", 0)),
+        (value <= limits.get("above", -math.inf), "is not above", limits.get("above", 0)),
+        (value >= limits.get("below", math.inf), "is not below", limits.get("below", 0)),
+    )
+    for broken, why, bound in bounds:
+        if broken:
+            raise DesignError(f"{text} {why} {bound:{form}}")
     if limits.get("positive") and value == 0:
         raise DesignError(f"{address}: must be above 0")
-    return int(value) if "whole" in limits else float(value)
+    return value
 
 
 def _check_text(value: Any, limits: Mapping[str, Any], address: str) -> str:

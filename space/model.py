@@ -12,6 +12,9 @@ from dse.space.fields import (
     table_field,
 )
 
+MAX_LAYERS = 10_000
+"""Of a model at most; those of today have some hundred, and each takes time to describe."""
+
 EXPERT_LOADS = ("expected", "even", "sampled", "file")
 """Expert loads: mean of independent choices; as even as possible; one random draw; or as counted in a file
 (`ExpertLayers.shares`).
@@ -154,7 +157,7 @@ class Model:
     """
 
     name: str = option_field("name for people")
-    layers: int = integer_field("decoder layers")
+    layers: int = integer_field("decoder layers", high=MAX_LAYERS)
     hidden: int = integer_field("width of the residual stream")
     heads: int = integer_field("query heads")
     kv_heads: int = integer_field("key/value heads; fewer than heads is GQA, 1 is MQA")
@@ -174,7 +177,7 @@ class Model:
     post_norms: bool = boolean_field("norms also after attention and FFN, before the residual sum", default=False)
     window: int = integer_field("sliding attention window in tokens; 0 for full attention", low=0, default=0)
     chunk: int = integer_field("tokens of a chunk that bounds attention; 0 for no chunks", low=0, default=0)
-    mtp: int = integer_field("multi-token prediction modules (MTP), each a layer of its own", low=0, default=0)
+    mtp: int = integer_field("multi-token prediction modules (MTP), each a layer of its own", low=0, high=MAX_LAYERS, default=0)
     v_dim: int = integer_field("value dimension of a head; 0 for head_dim", low=0, default=0)
     rope: float = quantity_field("1", "share of a head's dimension that is rotated", high=1.0, default=1.0)
     v_proj: bool = boolean_field("a projection of values; without it keys are values", default=True)

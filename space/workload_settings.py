@@ -1,5 +1,6 @@
-"""Settings of workloads as users write them: one record for each kind of case, whose fields declare unit, range and meaning.
+"""Settings of workloads as users write them: one record for each kind of case.
 
+Fields declare unit, range and meaning.
 `dse.config.record_parser` builds them from a configuration, and `dse.config.workloads` makes cases of them (`space.workload`).
 What depends on several settings, on a model or on a file is checked there.
 """

@@ -34,16 +34,20 @@ from dse.accuracy.validate import (
     read_rows,
     unit_of_metric,
 )
+from dse.config.record_parser import parse_setting
+from dse.config.workloads import SEED
 from dse.documents.validate_documents import Role
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.metrics import find_metric
 from dse.space.aliases import current_address
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, field_at, leaf_at, replace_leaves
+from dse.space.fields import addresses, field_at, integer_field, leaf_at, replace_leaves
 from dse.space.machines import machine_of
 from dse.space.units import parse_quantity
 from dse.terminal.progress import ProgressBar
+
+FOLDS = integer_field("parts of the rows, each of which is left out once", low=2)
 
 CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
@@ -125,7 +129,8 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     wanted = [text.strip(" '\"") for text in options.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
     if not wanted:
         raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
-    count, seed = _whole_option(options, "folds", 5, 2), _whole_option(options, "seed", 0, 0)
+    count = parse_setting(options.get("folds", 5), FOLDS, "calibrate: folds")
+    seed = parse_setting(options.get("seed", 0), SEED, "calibrate: seed")
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
     rows, constants, skipped = _read_rows(path, overrides, wanted)
@@ -319,10 +324,3 @@ def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> 
 
 def _log_errors(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
     return log_ratios(values, np.array([row.low for row in rows]), np.array([row.high for row in rows]))
-
-
-def _whole_option(options: Mapping[str, str], key: str, default: int, least: int) -> int:
-    text = options.get(key, str(default))
-    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-        raise DesignError(f"calibrate: {key}: {text[:40]!r} is not a whole number of at least {least}")
-    return int(text)

@@ -12,7 +12,7 @@ simulated; a trace is simulated as it is.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,7 +47,7 @@ from dse.config.arrival_times import MAX_RATE_OPTION
 from dse.config.compose import compose, find_study_folder
 from dse.config.published_formats import WIDE, activation_format
 from dse.config.question import Question, build_question
-from dse.config.record_parser import parse_value as number
+from dse.config.record_parser import parse_settings
 from dse.config.renamed_addresses import rename_typed
 from dse.config.renamed_words import rename_query_words
 from dse.config.searchable_knobs import find_searchable_knobs
@@ -61,7 +61,16 @@ from dse.huggingface.quantization import OPTIONAL
 from dse.space.compatibility import case_type_of as kind_of
 from dse.space.design import PREFILL_ADDRESS, Design, prefill_mapping
 from dse.space.errors import DesignError
-from dse.space.fields import iterate_leaves, match_addresses_or_none, replace_leaves
+from dse.space.fields import (
+    integer_field,
+    iterate_leaves,
+    match_addresses_or_none,
+    option_field,
+    quantity_field,
+    record_class,
+    replace_leaves,
+    text_field,
+)
 from dse.space.knobs import Space
 from dse.space.machines import POOL, POOLED, machine_of
 from dse.space.mapping import FormatPlan
@@ -72,9 +81,6 @@ from dse.space.unread_leaves import explain_unread as beside
 from dse.space.workload import ServingLoad
 from dse.space.workload_settings import CLOSED
 from dse.terminal.progress import ProgressBar
-
-QUERY_OPTIONS = ("devices", "rate", "slo_percentile", "disaggregated", "ffn", "by", "formats")
-"""What is said of the question itself; all else is an override."""
 
 CHIP_ORDERS = ("devices", "price")
 """What chips are put in order by; as they are typed where nobody says it."""
@@ -89,6 +95,23 @@ SPACES = dict.fromkeys(MULTI_DIE_SERVING, "capacity_dies") | {SERVED_PIPELINES: 
 """What is looked through where nobody says it: by software, and by any other."""
 
 MAX_DEVICES = 1 << 16
+
+
+@record_class
+class CapacityOptions:
+    """Options of a capacity question, as they are typed; all else is an override."""
+
+    devices: int = integer_field("number of devices; 0 if a rate is given", high=MAX_DEVICES, default=0)
+    rate: float = quantity_field("Hz", "rate that the fewest devices serve; 0 if devices are given", positive=True, default=0.0)
+    slo_percentile: float = quantity_field("1", "share of the requests that must keep each SLO, in %", default=90.0)
+    disaggregated: str = option_field("whether there are prefill instances", ("true", "false"), default="true")
+    ffn: str = option_field("dies of FFNs: those of attention, or dies of their own as well", FFN_PLACES, default=FFN_PLACES[0])
+    by: str = option_field("order of chips by the devices or the price of their best deployments", CHIP_ORDERS, default="")
+    formats: str = text_field("formats of weights to look at, as in [fp8,fp16]", default="")
+
+
+QUERY_OPTIONS = tuple(spec.name for spec in fields(CapacityOptions))
+"""Names of the options of a capacity question."""
 
 MAX_SEARCHED_DEVICES = 256
 """Devices up to which the fewest are looked for: so many serve the rates of `MOST_PLAYED` requests, where any do."""
@@ -261,32 +284,28 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     for word in others:
         if word.startswith(("study=", "chips=", "mappings=")):
             raise DesignError(f"capacity: {word.partition('=')[0]} is for studies; set chip=[...] and the workload")
-    rate = number(options["rate"].strip("'\""), "Hz", "rate") if "rate" in options else 0.0
-    if "devices" not in options and not rate:
+    if "rate" in options:
+        options["rate"] = options["rate"].strip("'\"")
+    if not options.keys() & {"devices", "rate"}:
         raise DesignError(
             f"capacity: set devices=16 for their maximum rate, or rate='10 Hz' for the fewest devices, as in {EXAMPLE}"
         )
-    if "devices" in options and rate:
+    if {"devices", "rate"} <= options.keys():
         raise DesignError("capacity: expected devices or rate, got both; set one of them")
-    try:
-        devices = int(options.get("devices", 0))
-    except ValueError:
-        devices = -1
-    if not (rate or 1 <= devices <= MAX_DEVICES):
-        raise DesignError(f"devices: {options['devices']!r} is not a whole number from 1 to {MAX_DEVICES}")
-    if rate and not 0 < rate < math.inf:
-        raise DesignError(f"rate: {options['rate']!r} is not above 0")
-    share = number(options.get("slo_percentile", "90"), "1", "slo_percentile") / 100
-    if options.get("disaggregated", "true") not in ("true", "false"):
-        raise DesignError(f"disaggregated: {options['disaggregated']!r}; valid: true, false")
-    if options.get("ffn", FFN_PLACES[0]) not in FFN_PLACES:
-        raise DesignError(f"ffn: {options['ffn']!r}; valid: {', '.join(FFN_PLACES)}")
-    if options.get("by", CHIP_ORDERS[0]) not in CHIP_ORDERS:
-        raise DesignError(f"by: {options['by']!r}; valid: {', '.join(CHIP_ORDERS)}")
-    disaggregated, ffn = options.get("disaggregated", "true") == "true", options.get("ffn") == FFN_PLACES[1]
+    typed = parse_settings(CapacityOptions, options, "")
     others, most = _split_request_count(others)
-    formats = _parse_formats(options.get("formats"))
-    return CapacityQuery(tuple(names), others, devices, rate, share, disaggregated, options.get("by", ""), ffn, most, formats)
+    return CapacityQuery(
+        tuple(names),
+        others,
+        typed.devices,
+        typed.rate,
+        typed.slo_percentile / 100,
+        typed.disaggregated == "true",
+        typed.by,
+        typed.ffn == FFN_PLACES[1],
+        most,
+        _parse_formats(options.get("formats")),
+    )
 
 
 def _parse_formats(text: str | None) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from dse.analysis.fleet_schedule import SystemSchedule, count_systems, schedule_
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.compose import compose
 from dse.config.day_load import DayLoad, read_day
-from dse.config.record_parser import parse_value
+from dse.config.record_parser import parse_setting, parse_value
 from dse.config.untrusted_files import check_stored_overrides, read_untrusted_yaml
 from dse.documents.fleet_document import FleetOrder
 from dse.evaluators.accounting.power_profile import idle_power
@@ -29,6 +29,7 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import decode_on
 from dse.evaluators.silicon.price import grid_power
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import integer_field, option_field, quantity_field
 from dse.space.software import SERVED_PIPELINES, software_of
 from dse.space.workload import ServingLoad
 from dse.terminal.progress import ProgressBar
@@ -41,6 +42,13 @@ ORDERS: tuple[FleetOrder, ...] = get_args(FleetOrder)
 
 MAX_SYSTEMS = 1_000_000
 """Systems of an hour at most."""
+
+FLAGS = {
+    "--spare": integer_field("systems of each model beside those that the rate takes", low=0, high=MAX_SYSTEMS),
+    "--cold-start": quantity_field("s", "time from the start of a system until it serves", below=DAY),
+    "--by": option_field("order of chips", ORDERS),
+}
+"""Flags whose values are declared settings."""
 
 EXAMPLE = "dse fleet chip=h100 model=llama3_8b workload.ttft='1 s' workload.tpot='50 ms' --day sinusoid --peak '200 Hz'"
 
@@ -394,17 +402,10 @@ def parse_query(
         raise DesignError(
             f"fleet: name a day's load, as in --day sinusoid --peak '200 Hz', or --day FILE with hour,rate; {EXAMPLE}"
         )
-    number = spare or "0"
-    if not (number.isdecimal() and number.isascii() and int(number) <= MAX_SYSTEMS):
-        raise DesignError(f"--spare: {spare!r} is not a whole number from 0, as in --spare 1")
-    starts = parse_value(cold_start, "s", "--cold-start") if cold_start else 0.0
-    if not 0 <= starts < DAY:
-        raise DesignError(f"--cold-start: {cold_start!r} is not 0 or above and less than a day, as in --cold-start '3 min'")
-    if by and by not in ORDERS:
-        raise DesignError(f"--by: {by!r}; {suggest_nearest(by, ORDERS)}")
-    load = read_day(day, peak)
+    typed = {"--spare": spare or 0, "--cold-start": cold_start or 0.0, "--by": by or ORDERS[0]}
+    many, starts, _ = (parse_setting(value, FLAGS[flag], flag) for flag, value in typed.items())
     order = next(order for order in ORDERS if order == (by or ORDERS[0]))
-    return FleetQuery(names, models, tuple(others), load, int(number), starts, order, _parse_rents(rent, names))
+    return FleetQuery(names, models, tuple(others), read_day(day, peak), many, starts, order, _parse_rents(rent, names))
 
 
 def _parse_rents(text: str, chips: Sequence[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from rich.table import Table
 from dse.accuracy.constant_ranges import describe_default_ranges
 from dse.commands.explain_output import kind_order_record
 from dse.commands.notebook_api import StoredStudy, load
+from dse.config.record_parser import parse_setting
 from dse.documents.robust_document import RobustDesignRecord, RobustDocument
 from dse.report.front_robustness import (
     BUDGET_S,
@@ -16,11 +17,13 @@ from dse.report.front_robustness import (
 )
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.space.errors import DesignError
+from dse.space.fields import integer_field
 from dse.space.safe_text import count_text
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole
 
 MIN_DRAWS, MAX_DRAWS = 8, 4096
+DRAWS = integer_field("number of draws", low=MIN_DRAWS, high=MAX_DRAWS)
 """Draws that may be asked for."""
 
 SHOWN = 15
@@ -57,11 +60,7 @@ def parse_draws(text: str) -> int:
     Raises:
         DesignError: no whole number within the limits.
     """
-    if not text:
-        return DEFAULT_DRAWS
-    if not text.isdecimal() or not MIN_DRAWS <= int(text) <= MAX_DRAWS:
-        raise DesignError(f"robust --draws: expected a whole number from {MIN_DRAWS} to {MAX_DRAWS:,}, got {text!r}")
-    return int(text)
+    return int(parse_setting(text or DEFAULT_DRAWS, DRAWS, "robust --draws"))
 
 
 def measure_stored_robustness(loaded: StoredStudy, draws: int) -> tuple[FrontRobustness, KindOrder]:

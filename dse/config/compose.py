@@ -26,11 +26,12 @@ from dse.config.engine_settings import settle_engine
 from dse.config.override_errors import describe_broken_reference, explain_override_error
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.published_formats import with_published_formats
-from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record
+from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record, parse_setting
 from dse.config.unlike_pools import compose_with_pools
 from dse.config.untrusted_files import TRUST
 from dse.config.yaml_files import listed_defaults, read_document
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import integer_field
 from dse.space.published import FACTS
 from dse.space.stack import StackAccuracy
 
@@ -424,12 +425,14 @@ def _chosen_models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     return _extend_models(named, models.get("max_position"))
 
 
+MAX_POSITION = integer_field("length for which all models are taken to be made", absent=True)
+
+
 def _extend_models(models: dict[str, Any], least: Any) -> dict[str, Any]:
     """The models, all of which are taken for sequences of so many tokens or more; none is shortened."""
+    least = parse_setting(least, MAX_POSITION, "model.max_position")
     if least is None:
         return models
-    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
-        raise DesignError(f"model.max_position: {least!r} is not a whole number of tokens above 0, or null")
 
     def is_too_short(model: Any) -> bool:
         own = model.get("max_position") if isinstance(model, dict) else None

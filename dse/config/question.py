@@ -11,7 +11,7 @@ from dse.config.knob_conditions import parse_conditions
 from dse.config.metric_expressions import DefinedMetrics, parse_metric_expressions
 from dse.config.open_settings import choose_devices, close_mapping
 from dse.config.part_presets import find_causing_part
-from dse.config.record_parser import USUAL_CHOICES, ConstantSource, parse_record, parse_value
+from dse.config.record_parser import USUAL_CHOICES, ConstantSource, parse_record, parse_setting, parse_value
 from dse.config.tied_leaves import build_space_of_chips, parse_ties, split_knobs_and_ties
 from dse.config.unread_settings import (
     find_given_leaves,
@@ -22,7 +22,7 @@ from dse.config.unread_settings import (
     refuse_unread_settings,
 )
 from dse.config.unread_stack_leaves import refuse_unread_host_link, refuse_unread_prefill
-from dse.config.workloads import read_workload
+from dse.config.workloads import SEED, read_workload
 from dse.space import dram as memory
 from dse.space import multi_chip_space as chips
 from dse.space import noc_router as network
@@ -30,7 +30,7 @@ from dse.space.chip import Chip
 from dse.space.compatibility import KINDS, SPECULATING_SOFTWARE, WHERE, case_type_name, case_type_of
 from dse.space.design import PREFILL_ADDRESS, Design, PoolLink, PrefillPool, UnlikePools, hash_lines, record_key
 from dse.space.errors import DesignError
-from dse.space.fields import addresses, check_leaf, field_at
+from dse.space.fields import addresses, check_leaf, field_at, group_field, text_field
 from dse.space.knobs import ChoiceKnob, IntervalKnob, Knob, Space
 from dse.space.machines import MACHINES, NODE_HINT, POOL, machine_of
 from dse.space.main_memory import has_main_memory, main_memory
@@ -450,22 +450,26 @@ def _runs_text(machine: str) -> str:
     return "runs " + ", ".join(case_type_name(case) for machine_name, case in KINDS if machine_name == machine)
 
 
-SHAPE: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), (dict,)),
-    **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), (dict,)),
-    **dict.fromkeys(("name", "question", "fidelity", "run_dir"), (str,)),
-    "seed": (object,),  # `dse.config.workloads` says what it may be
-    "store": (str, type(None)),
+SHAPE: Dict[str, Any] = {
+    **dict.fromkeys(
+        ("chip", "model", "mapping", "workload", "space", "objectives", "constraints"), group_field("part of a question")
+    ),
+    **dict.fromkeys(("screen", "search", "verify", "workers", "ray", "report"), group_field("settings of a study")),
+    "name": text_field("name of the study, and of its folder"),
+    "question": text_field("what the study asks"),
+    "fidelity": text_field("fidelity of the search"),
+    "run_dir": text_field("folder of the report and the results"),
+    "seed": SEED,
+    "store": text_field("database of the results; null for a file of the folder", absent=True),
 }
+"""Declarations of the settings and groups at the top of a configuration."""
 
 
 def _check_shape(config: Dict[str, Any]) -> None:
-    for key, kinds in SHAPE.items():
+    for key, declared in SHAPE.items():
         if key not in config:
-            raise DesignError(f"{key}: missing from the configuration")
-        if not isinstance(config[key], kinds):
-            wanted = "a group of fields" if dict in kinds else "text"
-            raise DesignError(f"{key}: {config[key]!r} is not {wanted}")
+            raise DesignError(f"{key}: missing from the configuration; needed: {declared.metadata['doc']}")
+        parse_setting(config[key], declared, key)
     name = config["name"]
     if not name.isprintable() or set(name) & set('/\\:*?"<>|') or name.strip() != name or name[:1] in ("", ".", "-"):
         raise DesignError(f"name: {name!r} cannot name a folder")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from dse.config.part_presets import preset_overrides
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.fields import check_leaf
+from dse.space.fields import check_leaf, integer_field, list_field, text_field
 from dse.space.stack import StackAccuracy
 from dse.space.units import parse_quantity
 
@@ -83,6 +83,17 @@ class ConstantSource:
     stated_range: tuple[float, float] | None = None
 
 
+CHIP_NAMES = text_field("name of a chip"), "chips by name; write [h100, h200]"
+
+ORIGIN_FIELDS = {
+    "fitted_on": list_field("chips that constants were fitted on", *CHIP_NAMES, empty=True),
+    "meant_for": list_field("other chips that constants are for", *CHIP_NAMES, empty=True),
+    "measured_rows": integer_field("measurements that constants were fitted on", low=0),
+    "measured_by": text_field("key of the source of these measurements"),
+}
+"""Declarations of what a stack, or a part of one, says of chips and of the measurements that its constants are from."""
+
+
 @cache
 def field_types(kind: Any) -> dict[str, Any]:
     """Types of the fields of a record class."""
@@ -115,7 +126,7 @@ def parse_setting(value: Any, declared: Any, address: str) -> Any:
     Raises:
         DesignError: of another type, or out of range.
     """
-    return _parse_leaf(value, declared, address, [])
+    return None if value is None and "absent" in declared.metadata else _parse_leaf(value, declared, address, [])
 
 
 def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource], *, owner: str = "") -> T:
@@ -138,7 +149,7 @@ def parse_record(cls: type[T], config: Any, address: str, sources: list[Constant
             raise DesignError(f"{address}: {whose}no field {f'{address}.{key}'!r}; {suggest_nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for name, spec in names.items():
-        field_address = f"{address}.{name}"
+        field_address = f"{address}.{name}".lstrip(".")  # options of a command are in no group
         if name not in config:
             if spec.default is MISSING and spec.default_factory is MISSING:
                 others = preset_overrides(cls.__name__, address)
@@ -185,14 +196,9 @@ def _source_origin(config: Dict[Any, Any], address: str) -> dict[str, Any]:
     if not f"{address}.".startswith(f"{STACK}."):
         return {}
     origin = {key: config[key] for key in ORIGIN if key in config}
-    rows, by, ranges = origin.pop("measured_rows", 0), origin.pop("measured_by", ""), origin.pop(RANGES, None)
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0 or not isinstance(by, str):
-        raise DesignError(f"{address}.measured_rows: {rows!r} of {by!r} are no count of measurements and key of their source")
-    for key, chips in origin.items():
-        if not isinstance(chips, list) or not all(isinstance(name, str) for name in chips):
-            raise DesignError(f"{address}.{key}: {chips!r} is not a list of chips by name; write [h100, h200]")
-    chips_of = {key: tuple(chips) for key, chips in origin.items()}
-    found_chips_of: dict[str, Any] = chips_of | ({"measured_rows": rows} if rows else {}) | ({"measured_by": by} if by else {})
+    ranges = origin.pop(RANGES, None)
+    stated = {key: parse_setting(value, ORIGIN_FIELDS[key], f"{address}.{key}") for key, value in origin.items()}
+    found_chips_of: dict[str, Any] = {key: value for key, value in stated.items() if value or value == ()}
     if address == STACK and config.get(ACCURACY) is not None:
         found_chips_of[ACCURACY] = parse_record(StackAccuracy, config[ACCURACY], f"{address}.{ACCURACY}", [])
     return found_chips_of if ranges is None else found_chips_of | {RANGES: _parse_ranges(ranges, f"{address}.{RANGES}")}
@@ -286,24 +292,26 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
         unknown = set(value) - (CONSTANT - {*ORIGIN} | chips.keys())
         if unknown or "value" not in value:
             got = ", ".join(map(str, value))
-            raise DesignError(
-                f"{address}: one value, not a group of fields ({got}); "
-                f"its constant may have value, source, page, note and range; "
-                f"{_meaning_text(spec)}"
+            constant = (
+                "its constant may have value, source, page, note and range; " if address.startswith((*SOURCED, "pools")) else ""
             )
+            raise DesignError(f"{address}: one value, not a group of fields ({got}); {constant}{_meaning_text(spec)}")
         page, note = (str(value.get(key, "")) for key in ("page", "note"))
         source = ConstantSource(address, str(value["value"]), str(value.get("source", "override")), page, note)
         if value.get("range") is not None:
             source = replace(source, stated_range=_parse_constant_range(value, spec, address))
         sources.append(_with_origin(source, chips))
         value = value["value"]
-    elif address.startswith(("chip", "mapping.stack", "mapping.inference_engine")):
+    elif address.startswith(SOURCED):
         sources.append(ConstantSource(address, str(value), "override"))
     try:
         return _parse_plain(value, spec, address)
     except DesignError as error:
         raise DesignError(f"{error}{_alternatives_text(spec)}") from None
 
+
+SOURCED = ("chip", "mapping.stack", "mapping.inference_engine")
+"""Parts of a design whose numbers are constants with a source."""
 
 COMPOUND = frozenset({"list", "group", "listed", "several", "words"})
 """Declarations of fields whose values are more than one number, word or truth value."""

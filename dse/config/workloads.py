@@ -59,9 +59,6 @@ from dse.space.workload_settings import (
     TrafficSettings,
 )
 
-MAX_LAYERS = 10_000
-"""Of a model at most; those of today have some hundred, and each takes time to describe."""
-
 MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
 
 
@@ -82,9 +79,6 @@ def read_models(config: Dict[str, Any]) -> dict[str, Model]:
 def _check_model(model: Model, address: str) -> None:
     """Refuse fields that contradict each other."""
     experts = model.experts
-    for name in ("layers", "mtp"):
-        if getattr(model, name) > MAX_LAYERS:
-            raise DesignError(f"{address}.{name}: {getattr(model, name):,} is above the most that makes sense, {MAX_LAYERS:,}")
     if experts is not None and experts.top_k > experts.count:
         raise DesignError(f"{address}.experts.top_k: a token goes to {experts.top_k} of {experts.count} experts")
     if experts is not None and experts.load == "file":

@@ -1,7 +1,8 @@
-"""Settings of a study beside its question, as declared records: screen, search, verification, workers and report.
+"""Settings of a study beside its question, as declared records.
 
-Their fields say what a setting means, its unit and its range; `dse.config.record_parser` checks them. What depends on several
-settings, or on the space, is checked where the study is built (`dse.execution.study`).
+Screen, search, verification, workers and report: fields say what a setting means, its unit and its range, and
+`dse.config.record_parser` checks them. What depends on several settings, or on the space, is checked where the study is built
+(`dse.execution.study`).
 """
 
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ class StopSettings:
 
 @record_class
 class SearchSettings:
-    """Settings of the search."""
+    """Settings of the search, which proposes designs until its budget is spent."""
 
     sampler: str = option_field("algorithm that proposes designs", ("auto", "none", CERTIFY, *SAMPLERS))
     budget: int = integer_field("designs of the search; those of a warm start are not counted", low=0)
@@ -128,7 +129,7 @@ class BarPicture:
 
 @record_class
 class ReportSettings:
-    """Settings of the report."""
+    """Settings of a study's report: its pictures and named designs."""
 
     lines: tuple[LinePicture, ...] = list_field(
         "pictures of lines", LinePicture, "pictures, as in [{x: KNOB, y: METRIC, by: KNOB, each: case}]", empty=True

@@ -191,7 +191,7 @@ def test_what_only_the_preset_says_falls_away_with_the_algorithm_that_reads_it(a
         (("workload.prompt=512",), "workload.output: missing; set the number of output tokens"),
         (("study=quickstart", "workload.prompt=512"), "workload.prompt: has no effect with workload.lengths"),
         (("model=llama3_8b", "workload.expert_load=even"), "workload.expert_load: no model here has experts"),
-        (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the most that makes sense"),
+        (("model.llama3_8b.layers=1000000000",), "model.llama3_8b.layers: 1,000,000,000 is above the maximum, 10,000"),
         (("precision.weights=fp7",), "precision: no field .*; did you mean mapping.precision.weights"),
         (("chip=[h100,a100]",), r"chip: one chip, not \[h100,a100\]; use dse compare chip=\[h100,a100\]"),
         (("chip=h100", "chip.hbm.bandwidth=[1 GB/s,2 GB/s]"), "chip.hbm.bandwidth: one value, not .*; a study tries several"),

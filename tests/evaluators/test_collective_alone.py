@@ -142,7 +142,7 @@ def test_what_cannot_be_says_what_would_do(overrides: tuple[str, ...], limit: st
         ("workload.bytes=[]", "workload.bytes: .* is not a list of sizes with units"),
         ("workload.bytes=[1024]", "workload.bytes: 1024 has no unit"),
         ("workload.bytes=[0 B]", "workload.bytes: 0 B is below the minimum, 1"),
-        ("workload.bytes=[-1 KiB]", "workload.bytes: -1024 B is below the minimum, 1"),
+        ("workload.bytes=[-1 KiB]", "workload.bytes: -1,024 B is below the minimum, 1"),
         ("workload.group=8", "workload.group: no option '8'; valid: mesh; or rows x columns of tiles, as in 8x8"),
         ("workload.group=0x8", "workload.group: no option '0x8'; valid: mesh; or rows x columns of tiles"),
         ("workload.root=corner", "workload.root: 'corner' is not a number; write a number, as in '8'; or set diagonal"),

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.usefixtures("flat_stack")
         (["devices=4"], "name a chip"),
         (["chip=h200"], "set devices=16 for their maximum rate"),
         (["chip=h200", "devices=4", "rate='1 Hz'"], "expected devices or rate, got both"),
-        (["chip=h200", "devices=none"], "devices: 'none' is not a whole number"),
+        (["chip=h200", "devices=none"], "devices: 'none' is not a number; write a number"),
         (["chip=[h200,h200]", "devices=1"], "is listed twice"),
         (["chip=h200", "devices=1", "slo_percentile=0"], "slo_percentile: must be above 0"),
-        (["chip=h200", "devices=1", "apart=maybe"], "valid: true, false"),
+        (["chip=h200", "devices=1", "apart=maybe"], "no option 'maybe'; valid: false, true"),
         (
             ["chip=h200", "devices=2", "disaggregated=false", "mapping.serving.prefill_instances=1"],
             "disaggregated: false excludes",

@@ -11,7 +11,7 @@ class WorkerSettings:
     """Settings of the workers of a study."""
 
     kind: str = option_field("processes that evaluate designs", ("auto", "processes", "ray", "serial"), default="serial")
-    count: int = integer_field("processes; 0 (written all) for one per CPU", words={"all": 0}, default=0)
+    count: int = integer_field("processes, or all for one per CPU (0 in the program)", words={"all": 0}, default=0)
     retries: int = integer_field("how many times more a design is tried, alone, once it failed alone", low=0, default=1)
     time_limit: float = quantity_field("s", "time of a worker for a design before it is stopped", positive=True, default=600.0)
     memory_limit: float = quantity_field(
