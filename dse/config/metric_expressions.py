@@ -6,6 +6,7 @@ Their values are computed from the other metrics when they are read: stores and 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def _named_expression(metric: str, name: str, texts: Mapping[str, Any], path: tu
         raise DesignError(f"metrics.{name}: no metric {metric!r}; {suggest_nearest(metric, [*others, *texts])}")
     if METRICS[metric].words:
         raise DesignError(f"metrics.{name}: {metric} is a verdict ({', '.join(METRICS[metric].words)}), and no number")
-    return UnitExpression(dimension(METRICS[metric].unit), frozenset((metric,)), lambda values: values[metric])
+    return UnitExpression(dimension(METRICS[metric].unit), frozenset((metric,)), itemgetter(metric))
 
 
 def derive_metrics(metrics: Values, defined: DefinedMetrics) -> dict[str, Any]:

@@ -5,9 +5,10 @@ An expression has addresses of other settings, numbers, and quantities in quotes
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field
+from operator import itemgetter
 from typing import Any
 
-from dse.config.unit_arithmetic import UnitExpression, parse_unit_expression
+from dse.config.unit_arithmetic import UnitExpression, parse_unit_expression, scaled_value
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import addresses, field_at, leaf_at
@@ -139,7 +140,7 @@ def _parse_tie(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
         field = field_at(base, leaf)
         if not _is_number(field):
             raise DesignError(f"{where}: {other} is a word, and no number")
-        return UnitExpression(dimension(field.metadata["unit"] or "1"), frozenset((leaf,)), lambda values: values[leaf])
+        return UnitExpression(dimension(field.metadata["unit"] or "1"), frozenset((leaf,)), itemgetter(leaf))
 
     unit_expression = parse_unit_expression(text, where, resolve_other, VALID)
     unit = spec.metadata["unit"] or "1"
@@ -151,8 +152,7 @@ def _parse_tie(address: str, text: str, base: Design, chip: str) -> TiedLeaf:
         raise DesignError(
             f"{where}: {text} is {comes}, and {address} is {is_in}; quantities in quotes may scale it, as in {scaled}"
         )
-    worth = unit_expression.worth
-    return TiedLeaf(address, text, tuple(sorted(unit_expression.inputs)), lambda values: worth(values) * scale)
+    return TiedLeaf(address, text, tuple(sorted(unit_expression.inputs)), scaled_value(unit_expression.worth, scale))
 
 
 def _is_number(spec: Field[Any]) -> bool:

@@ -41,6 +41,35 @@ class UnitExpression:
     number: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ConstantValue:
+    """Value function of a number, which is the same for all values."""
+
+    value: Any
+
+    def __call__(self, values: Values) -> Any:
+        """The number."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedValue:
+    """Value function of two terms and the operation between them, which other processes can read."""
+
+    operation: Callable[[Any, Any], Any]
+    left: ValueFunction
+    right: ValueFunction
+
+    def __call__(self, values: Values) -> Any:
+        """The result of the operation."""
+        return self.operation(self.left(values), self.right(values))
+
+
+def scaled_value(worth: ValueFunction, scale: float) -> ValueFunction:
+    """Value function times a number."""
+    return CombinedValue(operator.mul, worth, ConstantValue(scale))
+
+
 def parse_unit_expression(text: str, where: str, named: Callable[[str], UnitExpression], valid: str) -> UnitExpression:
     """Term of an expression, parsed from text.
 
@@ -68,18 +97,16 @@ def parse_unit_expression(text: str, where: str, named: Callable[[str], UnitExpr
 def _parse_term(node: ast.expr, where: str, named: Callable[[str], UnitExpression], valid: str) -> UnitExpression:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         number = float(node.value)
-        return UnitExpression(dimension("1"), frozenset(), lambda values: number, number)
+        return UnitExpression(dimension("1"), frozenset(), ConstantValue(number), number)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         value, unit = parse_with_dimension(node.value, where)
-        return UnitExpression(unit, frozenset(), lambda values: value)
+        return UnitExpression(unit, frozenset(), ConstantValue(value))
     if (name := _dotted_name(node)) is not None:
         return named(name)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _parse_term(node.operand, where, named, valid)
-        worth = inner.worth
-        return UnitExpression(
-            inner.unit, inner.inputs, lambda values: -worth(values), None if inner.number is None else -inner.number
-        )
+        negative = CombinedValue(operator.mul, ConstantValue(-1), inner.worth)
+        return UnitExpression(inner.unit, inner.inputs, negative, None if inner.number is None else -inner.number)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         left, right = (_parse_term(side, where, named, valid) for side in (node.left, node.right))
         return _raise_power(left, right, where)
@@ -100,19 +127,19 @@ def _dotted_name(node: ast.expr) -> str | None:
 def _raise_power(base: UnitExpression, by: UnitExpression, where: str) -> UnitExpression:
     if by.number is None or (not by.number.is_integer() and not base.unit.dimensionless) or abs(by.number) > 8:
         raise DesignError(f"{where}: a power is a whole number up to 8, as in tpot**2")
-    exponent, worth = int(by.number) if by.number.is_integer() else by.number, base.worth
-    return UnitExpression(base.unit**exponent, base.inputs, lambda values: worth(values) ** exponent)
+    exponent = int(by.number) if by.number.is_integer() else by.number
+    return UnitExpression(base.unit**exponent, base.inputs, CombinedValue(operator.pow, base.worth, ConstantValue(exponent)))
 
 
 def _of_two(kind: type, left: UnitExpression, right: UnitExpression, where: str) -> UnitExpression:
-    inputs, does, left_worth, other = left.inputs | right.inputs, ARITHMETIC[kind], left.worth, right.worth
+    inputs, does = left.inputs | right.inputs, ARITHMETIC[kind]
     if kind in (ast.Mult, ast.Div):
         unit = left.unit * right.unit if kind is ast.Mult else left.unit / right.unit
-        return UnitExpression(unit, inputs, lambda values: does(left_worth(values), other(values)))
+        return UnitExpression(unit, inputs, CombinedValue(does, left.worth, right.worth))
     scale = conversion_factor(left.unit, right.unit)
     if scale is None:
         sign = "+" if kind is ast.Add else "-"
         raise DesignError(
             f"{where}: units do not fit, {unit_text(left.unit)} {sign} {unit_text(right.unit)}; both sides need the same"
         )
-    return UnitExpression(left.unit, inputs, lambda values: does(left_worth(values), other(values) * scale))
+    return UnitExpression(left.unit, inputs, CombinedValue(does, left.worth, scaled_value(right.worth, scale)))

@@ -20,6 +20,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.bound_pruning import BEATEN
 from dse.execution.pool.choice import map_on_workers
 from dse.execution.pool.dispatch import repays_start
+from dse.execution.pool.worker_kind import PoolNotStartedError
 from dse.execution.screen_block import (
     BATCH_ROWS,
     SCREEN_ROWS,
@@ -256,7 +257,20 @@ def _make_blocks(
         return
     hands.close()  # whose workers hold the CPUs that those of blocks need
     say(f"  workers: {crew.parallel_kind}, {count} for {len(spans) - done:,} blocks of the screen")
-    for place, summary in map_on_workers(crew, partial(_evaluate_alone, study.sent_copy), spans[done:]):
+    left_spans = dict(enumerate(spans[done:]))
+    try:
+        yield from _blocks_of_workers(study, left_spans, files)
+    except PoolNotStartedError as error:
+        if crew.kind != "auto":
+            raise
+        say(f"  {error}, as now")
+        for span in left_spans.values():
+            yield evaluate_block(study, span, span.place.list_files(), hands, progress)
+
+
+def _blocks_of_workers(study: Study, spans: dict[int, BlockRows], files: Sequence[StoredFile]) -> Iterator[BlockSummary]:
+    """Blocks that workers make; those that are done are taken out of the spans."""
+    for place, summary in map_on_workers(study.crew, partial(_evaluate_alone, study.sent_copy), list(spans.values())):
         path = summary.file.local_path()
         if path is not None and not path.is_file():
             raise DesignError(
@@ -264,7 +278,7 @@ def _make_blocks(
                 "need a folder that all of them reach, as screen.folder=s3://BUCKET/FOLDER or one of a network"
             )
         # what a worker stored before it died is not evaluated again, and was evaluated by this run all the same
-        span = spans[done + place]
+        span = spans.pop(place)
         before = {row for piece in block_files.read_pieces(files, span.number) for row in piece.rows.tolist()}
         yield replace(summary, evaluated=span.stop - span.start - sum(summary.pruned.values()) - len(before))
 

@@ -1,6 +1,7 @@
 """The contract of the pool, for every kind of workers: each item is answered once, whatever happens to who is at it."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from dse.commands.notebook_api import find_study
 from dse.execution.pool import dispatch, local_processes
 from dse.execution.pool.affinity import Item
 from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import ItemAnswer, Pool, PoolRules
 from dse.execution.pool.local_processes import LocalProcesses
+from dse.execution.pool.local_worker import pickle_value
 from dse.execution.pool.ray_actors import RayActors
 from dse.execution.pool.ray_cluster import RayCluster, _isolate_cluster
 from dse.execution.pool.this_process import ThisProcess
@@ -323,6 +326,15 @@ def test_a_function_that_other_processes_cannot_import_is_refused_in_a_line() ->
         pytest.raises(PoolNotStartedError, match="cannot be sent"),
     ):
         made.map_in_order(lambda value: value, [1])
+
+
+@pytest.mark.parametrize("name", ["mesh_llm", "npu_serving", "quickstart"])
+def test_a_study_can_be_sent_to_another_process(name: str) -> None:
+    """With ties, read-only mappings and expressions of metrics, which have their values there."""
+    study = find_study(name, "+metrics.twice=\"-2 * power ** 2 / (power + '3 W')\"").sent_copy
+    sent = pickle.loads(pickle_value(study))
+    assert sent.question.space.key == study.question.space.key
+    assert [each.question.defined["twice"].worth({"power": 3.0}) for each in (sent, study)] == [-3.0, -3.0]
 
 
 def test_no_one_waits_for_a_kind_that_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:

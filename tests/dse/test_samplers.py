@@ -12,7 +12,7 @@ from dse.execution.pool.ray_cluster import RayCluster
 from dse.execution.pool.worker_kind import PoolNotStartedError
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.warm_start import take_over_results
-from dse.execution.workers import AutoWorkers, SerialWorkers, make_evaluator
+from dse.execution.workers import AutoWorkers, SerialWorkers, make_evaluator, make_workers
 from dse.search.optuna_samplers import make_sampler
 from dse.search.samplers import Ask, Feedback, recommend_sampler
 from dse.search.stopping import StopRules
@@ -294,6 +294,33 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
         results += workers.collect()
     assert len(tried) == 1
     assert "no room; workers=serial works without it, as now" in messages[-1]
+
+
+def instant(batch: Any) -> list[DesignResult]:
+    """Results of designs that took 10 ms each, as they say."""
+    return [DesignResult(entry[0], entry[1], {"process": os.getpid()}, seconds=0.01) for entry in batch]
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_auto_takes_processes_and_goes_on_alone_where_these_end_as_they_start(
+    starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each design has one result all the same."""
+    if not starts:
+        monkeypatch.setattr("dse.execution.pool.local_processes.COMMAND", "raise SystemExit('no room')")
+    messages: list[str] = []
+    settings = WorkerSettings("auto", count=2, start_time=0.0)
+    workers = make_workers(settings, instant, window=0, designs=400, example=[], say=messages.append)
+    workers.submit([(f"{number}", {}, base()) for number in range(400)])
+    results: list[DesignResult] = []
+    while len(results) < 400:
+        results += workers.collect()
+    workers.close()
+    assert sorted(int(result.key) for result in results) == list(range(400))
+    assert "workers: processes, 2 (auto: some" in messages[0]
+    assert (len({result.metrics["process"] for result in results}) > 1) == starts
+    assert len(messages) == 1 + (not starts)
+    assert starts or messages[1].endswith("no room; workers=serial evaluates in this process, as now")
 
 
 def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

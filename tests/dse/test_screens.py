@@ -273,6 +273,21 @@ def test_a_machine_that_dies_costs_the_blocks_it_was_at(unbroken: ScreenResult, 
     assert run_screen(study, until).evaluated == 0
 
 
+@pytest.mark.parametrize("size", ["screen_block.CACHE_ROWS", "screen.BLOCK_ROWS"])
+def test_a_screen_goes_on_alone_where_processes_end_as_they_start(
+    unbroken: ScreenResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], size: str
+) -> None:
+    """Parts of a block and blocks, as long as nobody asked for processes: else it is an error."""
+    monkeypatch.setattr(f"dse.execution.{size}", 256)
+    monkeypatch.setattr("dse.execution.pool.local_processes.COMMAND", "raise SystemExit('no room')")
+    words = (*SMALL, "workers.start_time='1 us'", "workers.count=2")
+    screen = run_screen(toy(tmp_path / "auto", *words, "workers=auto"), lambda done, total, size: None)
+    pd.testing.assert_frame_equal(screen.front, unbroken.front)
+    assert "no room; workers=serial evaluates in this process, as now" in capsys.readouterr().err
+    with pytest.raises(DesignError, match=r"ended during their start.*no room; workers=serial"):
+        run_screen(toy(tmp_path / "asked", *words, "workers=processes"), lambda done, total, size: None)
+
+
 @pytest.mark.parametrize("word", ["all", "front"])
 def test_what_is_kept_of_a_screen_has_its_front(unbroken: ScreenResult, tmp_path: Path, word: str) -> None:
     """Counts and the front are those of all rows, also where the other rows are not kept, and when files are read again."""
