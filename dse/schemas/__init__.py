@@ -35,6 +35,7 @@ DOCUMENTS: dict[str, tuple[int, str, Schema]] = {
     "fleet": (1, "dse fleet --json", design.FLEET),
     "explain": (5, "dse explain --json, of a design", study.EXPLAIN),
     "front": (FRONT_VERSION, "dse explain --json STUDY", study.FRONT),
+    "constants": (1, "dse constants --json", study.CONSTANTS),
     "robust": (1, "dse robust --json", study.ROBUST),
     "whynot": (5, "dse whynot --json", study.WHYNOT),
     "validate": (3, "dse validate --json FILE", measured.VALIDATE),

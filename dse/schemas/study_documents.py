@@ -1,4 +1,4 @@
-"""Schemas of documents on studies and their designs: `dse list`, `dse explain` and `dse whynot`."""
+"""Schemas of documents on studies and designs: `dse list`, `explain`, `constants`, `whynot`."""
 
 from dse.schemas.schema_builders import (
     FIELD,
@@ -247,6 +247,48 @@ TURNING = object_schema(
         "turns_at": list_schema(number_schema(), "ends at which the design is off the front by this constant alone"),
     },
     "a constant, moved alone to both ends of its range",
+)
+
+CONSTANTS: Schema = object_schema(
+    {
+        "overrides": text_schema("that name the design"),
+        "fidelity": text_schema("of the evaluations"),
+        "metrics": METRICS,
+        "violates": nullable_schema(text_schema("the limit that the design violates with all constants as they are")),
+        "not_moved": list_schema(
+            object_schema({"address": text_schema(), "why": text_schema()}), "constants that were not moved, with the reason"
+        ),
+        "constants": list_schema(
+            object_schema(
+                {
+                    "address": text_schema(),
+                    "value": number_schema("in `unit`"),
+                    "unit": text_schema(),
+                    "written": text_schema("the value as its file has it"),
+                    "low": number_schema("end of its range over its value"),
+                    "high": number_schema("end of its range over its value"),
+                    "source": text_schema("assumed, fitted, or a key of the sources"),
+                    "range_of": enum_schema(["constant", "source"], "whether it states its range, or its kind of source does"),
+                    "weight": number_schema("largest spread of a metric in the range, over its value"),
+                    "metrics": map_schema(
+                        object_schema(
+                            {
+                                "at_low": number_schema("relative change with the constant at the low end"),
+                                "at_high": number_schema("relative change with the constant at the high end"),
+                                "elasticity": nullable_schema(number_schema("of logarithms, from end to end")),
+                            }
+                        ),
+                        "by metric",
+                    ),
+                    "violates_at_low": nullable_schema(text_schema("the limit that the design violates there and else keeps")),
+                    "violates_at_high": nullable_schema(text_schema("the limit that the design violates there and else keeps")),
+                },
+                "a constant, moved alone to both ends of its range",
+            ),
+            "those that make the design violate a limit, then by weight",
+        ),
+    },
+    "weight of the assumed and fitted constants of a design",
 )
 
 ROBUST: Schema = object_schema(

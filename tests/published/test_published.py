@@ -67,6 +67,7 @@ LONG = {
     "engines",
     "ep_placement",
     "flat_coexplore",
+    "constant_weights",
     "flat_fig8",
     "flat_fig12",
     "gpu_measured",
