@@ -75,6 +75,7 @@ def _run_command(arguments: list[str]) -> int:
         "capacity": _run_capacity,
         "fleet": _run_fleet,
         "explain": _run_explain,
+        "constants": _run_constants,
         "robust": _run_robust,
         "whynot": _run_whynot,
         "report": _run_report,
@@ -219,6 +220,17 @@ def _run_explain(typed: Namespace) -> int:
 
     names, words = _split_words(typed.words)
     run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    return 0
+
+
+def _run_constants(typed: Namespace) -> int:
+    from dse.commands.constants_output import run_constants
+
+    names, words = _split_words(typed.words)
+    if names:
+        raise DesignError(f"constants: expected overrides, as in dse constants study={names[0]}, got {' '.join(names)}")
+    with _compile_notice("constants"):
+        run_constants([*typed.hydra, *words], typed.source, as_json=typed.json, trust=typed.trust)
     return 0
 
 

@@ -253,6 +253,27 @@ overrides that name a design:
         ),
         hydra=True,
     ),
+    "constants": Command(
+        "[overrides]",
+        "assumed and fitted constants of one design by weight: which of them move its metrics most",
+        """\
+Moves each constant that is assumed or fitted, or that states a range, alone to both ends of its range. Prints the constants by
+weight: the change of each metric across the range, with value, range, source and elasticity. A constant whose range makes the
+design violate a limit comes first. Constants of papers, standards and data sheets have no range and no weight.
+
+overrides that name a design: as in dse evaluate; metrics as in +objectives.tpot=min, else the usual ones""",
+        (
+            CommandFlag(("--source",), "only constants of this source: assumed, fitted, or a key", "SOURCE", "assumed"),
+            CommandFlag(("--json",), "print everything as JSON"),
+            TRUST_FLAG,
+        ),
+        (
+            "dse constants chip=wse2 model=llama3_8b",
+            "dse constants --source assumed chip=npu64 model=qwen3_1b7 +objectives.tpot=min",
+            "dse constants --json chip=a100",
+        ),
+        hydra=True,
+    ),
     "robust": Command(
         "STUDY [--draws N] [store=URL]",
         "whether a study's front hangs on assumptions: share of draws of its constants in which each design stays on it",

@@ -13,6 +13,7 @@ NOT_TAKEN: dict[str, tuple[str, ...]] = {
     "capacity": (*OF_RUNS, *GOALS),
     "fleet": (*OF_RUNS, *GOALS),
     "explain": OF_RUNS,
+    "constants": (*OF_RUNS, "constraints"),
 }
 """By command, the groups that it does not take."""
 

@@ -1,8 +1,9 @@
-"""Private parts of Hydra 1.3 and OmegaConf 2.3 behind functions of ours: the only module that may use them.
+"""Private parts of Hydra and OmegaConf behind functions of ours; no other module may use them.
 
-Public calls take many times as long for one command line as a merge of files that are parsed once. That merge needs Hydra's
-defaults list and its way to set values, which have no public name. Nothing here says what our files mean: sources of files are
-in `dse.config.hydra_sources`, the merge is in `dse.config.merge_defaults`, the cache in `dse.config.compose_cache`.
+The versions are Hydra 1.3 and OmegaConf 2.3. Public calls take many times as long for one command line as a merge of files
+that are parsed once. That merge needs Hydra's defaults list and its way to set values, which have no public name. Nothing here
+says what our files mean: sources of files are in `dse.config.hydra_sources`, the merge is in `dse.config.merge_defaults`, the
+cache in `dse.config.compose_cache`.
 """
 
 import os
@@ -157,9 +158,10 @@ def set_values(overrides: Iterable[Override], config: DictConfig) -> None:
 
 
 def compose_by_hydra(words: list[str], scheme: str) -> DictConfig:
-    """Configuration of overrides with Hydra's settings, by `hydra.compose`; a Hydra that runs already goes on.
+    """Configuration of overrides, with Hydra's own settings, by `hydra.compose`.
 
-    `hydra.initialize` would fail inside of a program of Hydra's, and has no other source for files of packages.
+    A Hydra that runs already goes on afterwards. `hydra.initialize` would fail inside of a program of Hydra's, and has no
+    other source for files of packages.
 
     Args:
         words: overrides.

@@ -42,7 +42,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_document(path: Path) -> dict[Any, Any]:
-    """Fields of a file, a copy of the caller's own; none if there is no file, or what it says are no fields."""
+    """Fields of a YAML file, as a copy; empty if the file is missing or has no fields."""
     state = file_state(path)
     known = PARSED.get(path)
     if known is None or known[0] != state:
@@ -54,7 +54,9 @@ def read_document(path: Path) -> dict[Any, Any]:
 
 
 def listed_defaults(document: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Entries of the defaults list of a file: group, with its package if it has one, and name; a bare file has no group.
+    """Entries of the defaults list of a file, as group and name.
+
+    A group has its package, if one is written; a file without a group has an empty string.
 
     >>> list(listed_defaults({"defaults": ["npu_dse", "_self_", {"override /part@_here_": "l2"}, {"chip": None}]}))
     [('', 'npu_dse'), ('', '_self_'), ('part@_here_', 'l2'), ('chip', None)]

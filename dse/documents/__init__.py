@@ -18,6 +18,7 @@ def document_types() -> dict[str, type[Document]]:
     from dse.documents.capacity_document import CapacityDocument
     from dse.documents.claims_document import ClaimsDocument
     from dse.documents.compare_document import CompareDocument
+    from dse.documents.constants_document import ConstantsDocument
     from dse.documents.evaluate_document import EvaluateDocument, ShortlistDocument
     from dse.documents.explain_document import ExplainDocument
     from dse.documents.fleet_document import FleetDocument
@@ -35,6 +36,7 @@ def document_types() -> dict[str, type[Document]]:
         FleetDocument,
         ExplainDocument,
         FrontDocument,
+        ConstantsDocument,
         RobustDocument,
         WhynotDocument,
         ValidateDocument,

@@ -69,6 +69,7 @@ LONG = {
     "engines",
     "ep_placement",
     "flat_coexplore",
+    "constant_weights",
     "flat_fig8",
     "flat_fig12",
     "gpu_measured",

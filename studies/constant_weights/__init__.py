@@ -1,0 +1,1 @@
+"""Weight of the assumed constants of all chips that ship: where the next source counts most."""
