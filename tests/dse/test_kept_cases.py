@@ -157,7 +157,7 @@ def test_another_workload_has_cases_of_its_own(study: Study, worked: list[Any]) 
     assert worked == [20]
 
 
-def test_a_page_of_the_same_designs_takes_no_more_time(study: Study, worked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_the_same_designs_spends_no_more(study: Study, worked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = page(study)
     change(study, "DELETE FROM explanations")
     with monkeypatch.context() as busy:
