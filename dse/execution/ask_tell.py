@@ -18,6 +18,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import count_text
+from dse.store.metric_row import pack_metrics
 from dse.store.store import BY_CHIP, DesignResult, Store
 from dse.terminal.progress import say
 
@@ -143,7 +144,7 @@ class _Search:
             if self.spent == self.budget:
                 break
             self.firsts.setdefault(design, len(self.asks))
-            self.asks.append((ask, design))
+            self.asks.append((_share_values(ask, self.known.get(design)), design))
             self._sort_out(design)
         self._recover_results(max(0, len(self.asks) - self.window))
         self.latest = max((number for design, number in self.firsts.items() if design not in self.out), default=0)
@@ -228,7 +229,7 @@ class _Search:
             self.structure.keep()
         self.recorded = len(self.asks)
         for result in self.fresh:
-            self.known[result.key] = result
+            self.known[result.key] = replace(result, metrics=pack_metrics(result.metrics))
             self.under_way.discard(result.key)
         self.fresh.clear()
 
@@ -257,12 +258,20 @@ class _Search:
         return [self.known[design] for _, design in self.asks[start : self.told]]
 
 
+def _share_values(ask: Ask, result: DesignResult | None) -> Ask:
+    """An ask with the values of its result, so that one copy of them is held; as it is where they differ."""
+    same = result is not None and list(ask.values.items()) == list(result.values.items())
+    return replace(ask, values=result.values) if result is not None and same else ask
+
+
 def read_stored_asks(study: Study, store: Store) -> dict[int, tuple[Ask, DesignResult]]:
     """Every ask of a study that has a result, by number; those of its further searches follow."""
     known, questions, start = store.results(study.context), {}, 0
     for name in store.searches(study.name, study.context.physics):
         asks = store.asks(name, study.context.physics)
-        questions.update({start + ask.number: (ask, known[design]) for ask, design in asks if design in known})
+        questions.update(
+            {start + ask.number: (_share_values(ask, known[design]), known[design]) for ask, design in asks if design in known}
+        )
         start += len(asks)
     return questions
 

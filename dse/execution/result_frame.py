@@ -1,6 +1,6 @@
 """Results as tables: one row a design, with its id, knobs and metrics in SI, and front membership."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,22 +63,39 @@ def search_frame(study: Study, results: dict[int, tuple[Ask, DesignResult]]) -> 
 
     The last columns are ``limit``, ``excess``, ``error``.
     """
-    seen: set[str] = set()
-    rows = []
-    for number, (ask, result) in sorted(results.items()):
-        if result.key in seen:
-            continue
-        seen.add(result.key)
-        excess = result.need / result.have - 1 if result.limit and result.have else 0.0
-        row: dict[str, Any] = {
-            KEY: result.key,
+    firsts: dict[str, tuple[int, Ask, DesignResult]] = {}
+    for number in sorted(results):
+        ask, result = results[number]
+        firsts.setdefault(result.key, (number, ask, result))
+    knobs = [knob.address for knob in study.question.space.knobs]
+    rows = [
+        {
+            KEY: key,
             SEARCH_ORDER: number,
             **ask.values,
-            **extend_with_derived_metrics(result.metrics, study.question.defined),
+            "limit": result.limit or None,
+            "excess": result.need / result.have - 1 if result.limit and result.have else 0.0,
+            "error": result.error or None,
         }
-        rows.append(row | {"limit": result.limit or None, "excess": excess, "error": result.error or None})
-    columns = [KEY, SEARCH_ORDER, *(knob.address for knob in study.question.space.knobs), *METRICS, "limit", "excess", "error"]
-    return pd.DataFrame(rows, columns=columns)
+        for key, (number, ask, result) in firsts.items()
+    ]
+    frame = pd.DataFrame(rows, columns=[KEY, SEARCH_ORDER, *knobs, "limit", "excess", "error"])
+    metrics = _metric_columns(study, [result for _, _, result in firsts.values()])
+    about, ends = [KEY, SEARCH_ORDER, *knobs], ["limit", "excess", "error"]
+    return pd.concat([frame[about], metrics, frame[ends]], axis=1)
+
+
+def _metric_columns(study: Study, results: Sequence[DesignResult]) -> pd.DataFrame:
+    """Metrics of results in columns, NaN where there is no value; a table of dictionaries would take ten times the memory."""
+    columns: dict[str, Array] = {}
+    for row, result in enumerate(results):
+        for name, value in extend_with_derived_metrics(result.metrics, study.question.defined).items():
+            if name in METRICS:
+                if name not in columns:
+                    columns[name] = np.full(len(results), np.nan)
+                columns[name][row] = np.nan if value is None else value
+    absent = np.full(len(results), np.nan)
+    return pd.DataFrame({name: columns.get(name, absent) for name in METRICS}, columns=list(METRICS))
 
 
 def search_refusals(study: Study, frame: pd.DataFrame) -> dict[str, int]:

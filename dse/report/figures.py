@@ -197,7 +197,7 @@ def build_cost(part: ReportedStudy, design: str = "") -> FigureSpec:
 
 def find_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: PageCache) -> LoadCurve | None:
     """Latency against load of a design by its knob values, if it is kept."""
-    record = kept.find(_load_question(part, values))
+    record = kept.find(load_question(part, values))
     if record is None:
         return None
     arrays = {"rates": np.array(record["rates"]), "metrics": {name: np.array(row) for name, row in record["metrics"].items()}}
@@ -215,7 +215,7 @@ def keep_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: Page
     study, load = part.study, part.study.question.workload.cases[0]
     if not isinstance(load, ServingLoad):
         raise DesignError(f"figure load: needs requests that arrive (workload=serving), study {study.name!r} has batches")
-    question, design = _load_question(part, values), study.question.space.design_at(values)
+    question, design = load_question(part, values), study.question.space.design_at(values)
     (_, share), (_, max_rate) = question.follows
     curve = latency_against_load(design, load, study.fidelity, share, max_rate)
     arrays = {"rates": curve.rates.tolist(), "metrics": {name: row.tolist() for name, row in curve.metrics.items()}}
@@ -223,7 +223,7 @@ def keep_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: Page
     return curve
 
 
-def _load_question(part: ReportedStudy, values: Mapping[str, Value]) -> PageQuestion:
+def load_question(part: ReportedStudy, values: Mapping[str, Value]) -> PageQuestion:
     """The load curve of a design, which follows from the share of requests to keep and the largest rate that is known."""
     study = part.study
     share = next((bound.value for bound in study.bounds if bound.metric == "slo_attainment"), 0.0)

@@ -65,11 +65,15 @@ class PageCache:
         self._known: dict[tuple[ResultContext, str], dict[str, Any]] = {}
         self._new: dict[tuple[ResultContext, str], dict[str, Any]] = {}
         self._used: set[str] = set()
+        self._page: PageQuestion | None = None
+        self._late: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._page is not None and sorted(self._late) != (self.find(self._page) or []):
+            self.keep(self._page, sorted(self._late))
         if self._new:
             self._kept.keep_each(self._new)
         self._new = {}
@@ -111,6 +115,19 @@ class PageCache:
             return answer
         made = make()
         return self.keep(question, made) if whole(made) else made
+
+    def begin_page(self, follows: Sequence[tuple[str, Any]]) -> None:
+        """Begin a page: questions for which an earlier one that follows from the same had no time are late again."""
+        self._page = PageQuestion("late", follows=follows)
+        self._late = set(self.find(self._page) or ())
+
+    def is_late(self, question: PageQuestion) -> bool:
+        """Whether an earlier page of the same had no time for a question on a design."""
+        return f"{question.text}: {question.key}" in self._late
+
+    def note_late(self, question: PageQuestion) -> None:
+        """Note that a page had no time for a question on a design."""
+        self._late.add(f"{question.text}: {question.key}")
 
     def forget_others(self) -> None:
         """Remove results of its topic, on the whole study, that were not used since it was made."""

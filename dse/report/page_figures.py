@@ -11,7 +11,7 @@ from dse.evaluators.evaluation import peak_rates
 from dse.execution.result_frame import DESIGN, knob_values
 from dse.report.design_figures import cost_figure, load_figure, roofline_figure
 from dse.report.figure_style import FigureSpec
-from dse.report.figures import build_throughput_per_user, even_choice, find_load_curve, keep_load_curve
+from dse.report.figures import build_throughput_per_user, even_choice, find_load_curve, keep_load_curve, load_question
 from dse.report.interactivity import RESOURCES
 from dse.report.page_cache import PageCache, PageQuestion, table_key
 from dse.report.reported_study import ReportedStudy
@@ -85,10 +85,13 @@ def _load_curves(
     for row in front:
         values, name = knob_values(study, frame.iloc[row].to_dict()), str(frame[DESIGN].iloc[row])
         curve = find_load_curve(part, values, kept)
-        if curve is None and time.monotonic() - began < LOAD_BUDGET_S:
+        question = load_question(part, values)
+        if curve is None and time.monotonic() - began < LOAD_BUDGET_S and not kept.is_late(question):
             curve = keep_load_curve(part, values, kept)
         if curve is not None:
             figures[str(start + row)] = load_figure(name, curve).record()
+        else:
+            kept.note_late(question)
     return figures
 
 

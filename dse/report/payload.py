@@ -32,7 +32,7 @@ from dse.report.figure_style import RESOURCE_COLOURS, short_number
 from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
-from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question
+from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question, table_key
 from dse.report.page_figures import collect_page_figures
 from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample, with_offered_load
@@ -114,6 +114,7 @@ def _study_record(
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
+        kept.begin_page([("rows", table_key(frame)), ("pictures", sorted(study.report.items()))])
         explained, records = _explained_rows(study, frame, start, kept)
         figures = collect_page_figures(part, frame, start, records, kept)
         whys = why.collect_front_explanations(study, frame, screened, start, kept)
@@ -337,7 +338,8 @@ def _explained_rows(
 
     The second value has the same by row of the frame, as `breakdown_record` has it.
 
-    By the study's fidelity as long as `spent.SECONDS` allow: to play a wafer's kernels, or to serve a trace, may take seconds.
+    By the study's fidelity as long as `BUDGET_S` allows, as a simulation may take seconds; a later page of the same designs
+    spends no more on others.
     """
     good = np.flatnonzero(frame["feasible"])
     values = frame[list(study.objectives)].to_numpy(dtype=float)[good]
@@ -352,16 +354,25 @@ def _explained_rows(
     stored = [kept.find(question) for question in questions]
     decode_context = study.question.workload.decode_context
     settle_open_choices(
-        [space.design_at(at) for at, record in zip(points, stored, strict=True) if record is None],
+        [
+            space.design_at(at)
+            for at, question, record in zip(points, questions, stored, strict=True)
+            if record is None and not kept.is_late(question)
+        ],
         case,
         decode_context=decode_context,
     )
-    for row, at, matches in zip(rows, points, stored, strict=True):
+    kept.load([breakdown_question(question.key, "analytical") for question in questions if kept.is_late(question)])
+    for row, at, question, matches in zip(rows, points, questions, stored, strict=True):
         if matches is None:
-            taken = time.monotonic() - began
-            if taken > MAX_BUDGET_S:
+            taken, late = time.monotonic() - began, kept.is_late(question)
+            if taken > MAX_BUDGET_S or (late and study.fidelity == "analytical"):
+                kept.note_late(question)
                 continue  # others may be kept
-            matches = kept_breakdown(study, at, 0, study.fidelity if taken < BUDGET_S else "analytical", kept)
+            by = study.fidelity if taken < BUDGET_S and not late else "analytical"
+            if by != study.fidelity:
+                kept.note_late(question)
+            matches = kept_breakdown(study, at, 0, by, kept)
         records[int(row)] = matches
         operators = [
             [words.get_code(cell) if isinstance(cell, str) else cell for cell in operator] for operator in matches["operators"]

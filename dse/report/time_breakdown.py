@@ -56,9 +56,14 @@ def time_stacks(study: Study, frame: pd.DataFrame, start: int, kept: PageCache) 
         for number, case in enumerate(cases if spec.each else cases[:1]):
             end = time.monotonic() + BUDGET_S
             spent, by = [], []
-            for point in points:
-                known = kept.find(breakdown_question(study.question.space.key_at(point), study.fidelity, number))
-                by.append(study.fidelity if known or time.monotonic() < end else "analytical")
+            questions = [breakdown_question(study.question.space.key_at(point), study.fidelity, number) for point in points]
+            kept.load(questions)
+            for point, question in zip(points, questions, strict=True):
+                known = kept.find(question)
+                in_time = known or (time.monotonic() < end and not kept.is_late(question))
+                by.append(study.fidelity if in_time else "analytical")
+                if by[-1] != study.fidelity:
+                    kept.note_late(question)
                 record = known or kept_breakdown(study, point, number, by[-1], kept)
                 spent.append(record[STACKS][spec.of])
             rows = [start + int(row) for row in best.index]

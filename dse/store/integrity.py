@@ -7,7 +7,7 @@ requested rows are checked.
 
 import re
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class CheckedRows:
     """Intact rows of a table, and the number and keys of damaged ones.
 
     Attributes:
-        sound: intact ones, with their columns in the order of the table.
+        sound: intact ones, with their columns in the order of the table, or what is read of each.
         damaged: how many are not as they were written; of a file, in the whole table.
         keys: primary keys of damaged ones, as far as they can be read.
     """
@@ -38,7 +38,15 @@ class CheckedRows:
     keys: Sequence[Row]
 
 
-def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, *, file: bool, checked: bool) -> CheckedRows:
+def read_checked_rows(
+    connection: sql.Connection,
+    table: sql.Table,
+    where: Row,
+    *,
+    file: bool,
+    checked: bool,
+    read: Callable[[Any], Any] | None = None,
+) -> CheckedRows:
     """Matching rows of a table, without damaged ones.
 
     Args:
@@ -47,32 +55,37 @@ def read_checked_rows(connection: sql.Connection, table: sql.Table, where: Row, 
         where: what columns must be equal to.
         file: whether the database is a file.
         checked: whether its rows have checksums.
+        read: what is kept of an intact row in its place, as all rows together may take ten times the memory; None for the row.
     """
     columns = [column for column in table.columns if checked or column.name != "checksum"]
     query = sql.select(*columns)
     if not file:
         query = query.where(*(table.c[name] == value for name, value in where.items()))
+    places = {column.name: place for place, column in enumerate(columns)}
+    wanted = [(places[name], value) for name, value in where.items()] if file else []
+    # both leave out what no checksum is of, which stands first and last
+    first = len(columns) - 1 - len(checksummed_columns(table))
     unreadable = 0
+    good: list[Any] = []
+    bad: list[Any] = []
+
+    def take(rows: Iterable[Any]) -> None:
+        good.clear()
+        bad.clear()
+        for row in rows:
+            if checked and row_checksum(row[first:-1]) != row[-1]:
+                bad.append(row)
+            elif all(row[place] == value for place, value in wanted):
+                good.append(row if read is None else read(row))
+
     try:
-        rows = list(connection.execute(query))
+        take(connection.execute(query))
     except sql.exc.DatabaseError as error:
         if not file or not re.search("decode to UTF-8|malformed", str(error.orig)):
             raise
         sound_rows, unreadable = _one_by_one(connection, table, columns)
         named = namedtuple("named", [column.name for column in columns])  # type: ignore[misc]
-        rows = [named(*row) for row in sound_rows]  # type: ignore[misc]
-    good: list[Any] = rows
-    bad: list[Any] = []
-    if checked:
-        # both leave out what no checksum is of, which stands first and last
-        first = len(columns) - 1 - len(checksummed_columns(table))
-        good = []
-        for row in rows:
-            (good if row_checksum(row[first:-1]) == row[-1] else bad).append(row)
-    places = {column.name: place for place, column in enumerate(columns)}
-    if file:
-        wanted = [(places[name], value) for name, value in where.items()]
-        good = [row for row in good if all(row[place] == value for place, value in wanted)]
+        take(named(*row) for row in sound_rows)
     keys = [{column.name: row[places[column.name]] for column in table.primary_key} for row in bad]
     return CheckedRows(good, len(bad) + unreadable, keys)
 

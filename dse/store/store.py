@@ -10,7 +10,7 @@ import contextlib
 import getpass
 import os
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from dse.space.former_words import rename_stored_metrics, rename_study_words, st
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import DAMAGED, connect_engine, enable_write_ahead, report_database_errors
 from dse.store.integrity import add_checksums, find_file_faults, read_checked_rows, rebuild_table
+from dse.store.metric_row import pack_metrics
 from dse.store.study_lock import FileLock, ServerLock, lock_number
 from dse.store.tables import (
     ABOUT,
@@ -86,7 +87,7 @@ class DesignResult:
 
     key: str
     values: dict[str, Any]
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     limit: str = ""
     need: float = 0.0
     have: float = 0.0
@@ -243,7 +244,7 @@ class Store:
                         "physics": context.physics,
                         "base": base[0],
                         "values": _json_text(result.values),
-                        "metrics": _json_text(result.metrics),
+                        "metrics": _json_text(dict(result.metrics)),
                         "limit_address": result.limit,
                         "need": result.need,
                         "have": result.have,
@@ -281,19 +282,22 @@ class Store:
         For the process that runs the study, those before the first damaged one: an ask depends on all before it, so the others
         are asked again; their results are stored.
         """
-        rows = sorted(self._sound_rows(ASKS, study=study, physics=physics), key=lambda row: row.number)
+        machine = guess_machine_of_leaves(self.identity(study.partition(":")[0]) or ())
+
+        def read_ask(row: Any) -> tuple[Ask, str]:
+            values = rename_stored_values(orjson.loads(row[4]), machine)
+            return Ask(row[2], values, _marks(row[5], machine)), row[3]
+
+        asks = self._sound_rows(ASKS, read_ask, study=study, physics=physics)
+        asks.sort(key=lambda ask: ask[0].number)
         if study.partition(":")[0] == self._mine:
-            whole = next((place for place, row in enumerate(rows) if row.number != place), len(rows))
-            if whole < len(rows):
+            whole = next((place for place, (ask, _) in enumerate(asks) if ask.number != place), len(asks))
+            if whole < len(asks):
                 with self._write_connection() as connection:
                     condition = (ASKS.c.study == study, ASKS.c.physics == physics)
                     connection.execute(sql.delete(ASKS).where(*condition, ASKS.c.number >= whole))
-            rows = rows[:whole]
-        machine = guess_machine_of_leaves(self.identity(study.partition(":")[0]) or ())
-        return [
-            (Ask(row.number, rename_stored_values(orjson.loads(row[4]), machine), _marks(row.marks, machine)), row.design)
-            for row in rows
-        ]
+            asks = asks[:whole]
+        return asks
 
     def ask_count(self, study: str, physics: int) -> int:
         """Number of asks of a study, over all its searches."""
@@ -304,13 +308,13 @@ class Store:
 
     def results(self, context: ResultContext) -> dict[str, DesignResult]:
         """All results of a context by design key, of any study."""
-        return self._results_of_rows(
-            self._sound_rows(RESULTS, workload=context.workload, fidelity=context.stored_fidelity, physics=context.physics)
-        )
+        where = {"workload": context.workload, "fidelity": context.stored_fidelity, "physics": context.physics}
+        return {result.key: result for result in self._sound_rows(RESULTS, self._result_reader(), **where)}
 
     def find_results(self, context: ResultContext, keys: Sequence[str]) -> dict[str, DesignResult]:
         """Results of some designs by key, as far as they are stored."""
-        return self._results_of_rows(self._rows_of_designs(RESULTS, context, keys))
+        read_result = self._result_reader()
+        return {row.design: read_result(row) for row in self._rows_of_designs(RESULTS, context, keys)}
 
     def find_explanations(self, context: ResultContext, question: str, keys: Sequence[str]) -> dict[str, Any]:
         """Answers to a question on some designs by key, as far as they are stored."""
@@ -360,17 +364,19 @@ class Store:
                 rows += connection.execute(sql.select(*columns, *([table.c.checksum] if checked else [])).where(*same, wanted))
         return [row for row in rows if not checked or row_checksum(tuple(row[:-1])) == row[-1]]
 
-    def _results_of_rows(self, rows: Sequence[Any]) -> dict[str, DesignResult]:
+    def _result_reader(self) -> Callable[[Any], DesignResult]:
+        """What makes a result of a row, by the addresses, options and names of now."""
         loads = orjson.loads
-        results, machines = {}, {key: guess_machine_of_leaves(design) for key, design in self._base_records().items()}
-        for row in rows:
+        machines = {key: guess_machine_of_leaves(design) for key, design in self._base_records().items()}
+
+        def read_result(row: Any) -> DesignResult:
             design, _, _, _, base, values, metrics, limit, need, have, seconds, error = row[:12]
             machine = machines.get(base, EVERY)
             knobs = rename_stored_values(loads(values), machine)
-            binding = current_address(limit, machine)
-            values_now = rename_stored_metrics(loads(metrics))
-            results[design] = DesignResult(design, knobs, dict(values_now), binding, need, have, seconds, error)
-        return results
+            metrics_now = pack_metrics(rename_stored_metrics(loads(metrics)))
+            return DesignResult(design, knobs, metrics_now, current_address(limit, machine), need, have, seconds, error)
+
+        return read_result
 
     def result_count(self, context: ResultContext) -> int:
         """Number of results of a context."""
@@ -420,13 +426,13 @@ class Store:
         rows = sorted(self._sound_rows(RUNS, study=study), key=lambda row: row.id)
         return [{**row._mapping, "facts": orjson.loads(row.facts)} for row in rows]
 
-    def _sound_rows(self, table: sql.Table, **where: Any) -> list[Any]:
-        """The sound rows of a table that match; who runs a study takes damaged ones away."""
+    def _sound_rows(self, table: sql.Table, read: Callable[[Any], Any] | None = None, **where: Any) -> list[Any]:
+        """The sound rows of a table that match, or what is read of each; who runs a study takes damaged ones away."""
         if table in (ASKS, RESULTS):
             self._check_pages()
         with self._read_connection() as connection:
             checked_rows = read_checked_rows(
-                connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE
+                connection, table, where, file=bool(self._path), checked=self._schema >= CHECKED_SINCE, read=read
             )
         if checked_rows.damaged:
             self._tell_damage(f"{checked_rows.damaged} damaged row{'s' * (checked_rows.damaged > 1)} of {table.name}")

@@ -155,3 +155,18 @@ def test_another_workload_has_cases_of_its_own(study: Study, worked: list[Any]) 
     worked.clear()
     rows_by_case(fewer, frame, "latency")
     assert worked == [20]
+
+
+def test_a_page_of_the_same_designs_spends_no_more(study: Study, worked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = page(study)
+    change(study, "DELETE FROM explanations")
+    with monkeypatch.context() as busy:
+        busy.setattr("dse.report.payload.BUDGET_S", 0.0)
+        busy.setattr(time_breakdown, "BUDGET_S", 0.0)
+        first = page(study)
+    assert {design["by"] for design in first["studies"][0]["explained"]["designs"].values()} == {"analytical"}
+    worked.clear()
+    assert page(study) == first
+    assert worked == []
+    change(study, "UPDATE explanations SET checksum = checksum + 1 WHERE question = 'late'")
+    assert page(study) == whole
