@@ -222,7 +222,7 @@ def _parse_ranges(config: Any, address: str) -> tuple[tuple[str, float, float], 
 
 def _with_origin(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
     """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
-    if source.source == "override":
+    if source.source == "override" or not origin:
         return source
     return replace(source, **({ACCURACY: origin.get(ACCURACY)} if source.fitted_on else origin))
 
