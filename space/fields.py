@@ -512,21 +512,27 @@ def check_leaf(value: Any, spec: Field[Any], address: str) -> Any:
             f"{address}: {value!r} is not a whole number"
             + (f" up to {MAX_EXACT_INTEGER}" if abs(value) > MAX_EXACT_INTEGER else "")
         )
-    value = int(value) if "whole" in limits else float(value)
-    form = ",d" if "whole" in limits else "g"
-    text = f"{address}: {value:{form}} {limits['unit'] if limits['unit'] != '1' else ''}".rstrip()
-    bounds = (
-        (value < limits["low"], "is below the minimum,", limits["low"]),
-        (value > limits.get("high", math.inf), "is above the maximum,", limits.get("high", 0)),
-        (value <= limits.get("above", -math.inf), "is not above", limits.get("above", 0)),
-        (value >= limits.get("below", math.inf), "is not below", limits.get("below", 0)),
-    )
-    for broken, why, bound in bounds:
-        if broken:
-            raise DesignError(f"{text} {why} {bound:{form}}")
-    if limits.get("positive") and value == 0:
+    number: int | float = int(value) if "whole" in limits else float(value)
+    if not limits["low"] <= number <= limits.get("high", math.inf) or "above" in limits or "below" in limits:
+        _check_bounds(number, limits, address)
+    if limits.get("positive") and number == 0:
         raise DesignError(f"{address}: must be above 0")
-    return value
+    return number
+
+
+def _check_bounds(number: float, limits: Mapping[str, Any], address: str) -> None:
+    """Refuse a number outside of its declared range."""
+    form = ",d" if "whole" in limits else "g"
+    bounds = (
+        (number < limits["low"], "is below the minimum,", limits["low"]),
+        (number > limits.get("high", math.inf), "is above the maximum,", limits.get("high", 0)),
+        (number <= limits.get("above", -math.inf), "is not above", limits.get("above", 0)),
+        (number >= limits.get("below", math.inf), "is not below", limits.get("below", 0)),
+    )
+    for is_broken, why, bound in bounds:
+        if is_broken:
+            unit = f" {limits['unit']}" if limits["unit"] != "1" else ""
+            raise DesignError(f"{address}: {number:{form}}{unit} {why} {bound:{form}}")
 
 
 def _check_text(value: Any, limits: Mapping[str, Any], address: str) -> str:

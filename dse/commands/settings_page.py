@@ -92,10 +92,10 @@ def _yaml_text(value: Any) -> str:
 def values_text(spec: Field[Any]) -> str:
     """Values that a field may have: unit and range, or options.
 
-    >>> from dse.execution.study_settings import SearchSettings, StopSettings
+    >>> from dse.execution.study_settings import StopSettings, VerifySettings
     >>> {field.name: values_text(field) for field in fields(StopSettings)}["growth"]
     'number above 0, below 1'
-    >>> {field.name: values_text(field) for field in fields(SearchSettings)}["budget"]
+    >>> {field.name: values_text(field) for field in fields(VerifySettings)}["submesh"]
     'whole number from 0'
     """
     limits = spec.metadata

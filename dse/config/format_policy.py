@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dse.config.record_parser import parse_setting
 from dse.space.design import Design
-from dse.space.errors import DesignError, suggest_nearest
-from dse.space.fields import iterate_leaves
+from dse.space.errors import DesignError
+from dse.space.fields import iterate_leaves, option_field
 from dse.space.knobs import Knob
 from dse.space.mapping import AS_WEIGHTS
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
@@ -13,7 +14,7 @@ from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
 if TYPE_CHECKING:
     import pandas as pd
 
-RULES = ("equal", "own")
+RULE = option_field("number formats of several chips: equal for all, or those of each mapping", ("equal", "own"))
 """What a study of several chips may say of their formats."""
 
 PRECISION = "mapping.precision."
@@ -59,10 +60,7 @@ def check_equal_formats(bases: Mapping[str, Design], knobs: Sequence[Knob], conf
     Raises:
         DesignError: says which formats they have and what to set.
     """
-    rule = config.get("formats", "equal")
-    if rule not in RULES:
-        raise DesignError(f"formats: no rule {rule!r}; {suggest_nearest(str(rule), RULES)}")
-    if rule == "own":
+    if parse_setting(config.get("formats", "equal"), RULE, "formats") == "own":
         return
     common = {knob.address for knob in knobs if not any(other == CHIP_KNOB for other, _ in knob.when)}
     formats = {name: formats_of(base) for name, base in bases.items()}

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.overrides import CommandLine
+from dse.config.record_parser import parse_setting
 from dse.config.yaml_files import read_document
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.fields import list_field, text_field
 from dse.space.mapping import FormatPlan
 
 SETTINGS = ("chips", "mappings", "precision", "formats")
@@ -110,18 +112,19 @@ def _shared_settings(line: CommandLine) -> tuple[str, ...]:
     )
 
 
+CHIPS = list_field(
+    "chips of one study",
+    text_field("a chip", "the name of a chip", pattern=r"[\w-]+"),
+    "chips, as in chips=[a100,wse2]",
+    absent=True,
+)
+
+
 def _chip_names(config: Mapping[str, Any]) -> list[str]:
-    chips = config.get("chips")
-    if chips is None:
-        return []
-    if not isinstance(chips, list) or not chips or not all(isinstance(name, str) for name in chips):
-        raise DesignError(f"chips: {chips!r} is not a list of chips, as in chips=[a100,wse2]")
-    for name in chips:
-        if not re.fullmatch(r"[\w-]+", name):
-            raise DesignError(f"chips: {name!r} is not the name of a chip")
+    chips = parse_setting(config.get("chips"), CHIPS, "chips") or ()
     if len(set(chips)) < len(chips):
         raise DesignError(f"chips: a name is listed twice in {', '.join(chips)}")
-    return chips
+    return [*chips]
 
 
 def _mapping_names(mappings: Any, names: list[str]) -> dict[str, str]:

@@ -222,7 +222,7 @@ def _parse_ranges(config: Any, address: str) -> tuple[tuple[str, float, float], 
 
 def _with_origin(source: ConstantSource, origin: Dict[str, Any]) -> ConstantSource:
     """A constant with what is said of chips, of its group where neither it nor a group in that says so itself."""
-    if source.source == "override":
+    if source.source == "override" or not origin:
         return source
     return replace(source, **({ACCURACY: origin.get(ACCURACY)} if source.fitted_on else origin))
 
@@ -304,10 +304,7 @@ def _parse_leaf(value: Any, spec: Any, address: str, sources: list[ConstantSourc
         value = value["value"]
     elif address.startswith(SOURCED):
         sources.append(ConstantSource(address, str(value), "override"))
-    try:
-        return _parse_plain(value, spec, address)
-    except DesignError as error:
-        raise DesignError(f"{error}{_alternatives_text(spec)}") from None
+    return _parse_plain(value, spec, address)
 
 
 SOURCED = ("chip", "mapping.stack", "mapping.inference_engine")
@@ -319,14 +316,17 @@ COMPOUND = frozenset({"list", "group", "listed", "several", "words"})
 
 def _parse_plain(value: Any, spec: Any, address: str) -> Any:
     """A number, a word or a truth value."""
-    unit = spec.metadata["unit"]
     if value is None:
         raise DesignError(f"{address}: null is no value here; needed: {_meaning_text(spec)}")
-    if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
-        raise DesignError(f"{address}: {value!r} is a share; write a whole number")
-    if unit and not isinstance(value, bool):
-        value = parse_value(value, unit, address)
-    return check_leaf(value, spec, address)
+    unit = spec.metadata["unit"]
+    try:
+        if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+            raise DesignError(f"{address}: {value!r} is a share; write a whole number")
+        if unit and not isinstance(value, bool):
+            value = parse_value(value, unit, address)
+        return check_leaf(value, spec, address)
+    except DesignError as error:
+        raise DesignError(f"{error}{_alternatives_text(spec)}") from None
 
 
 def _parse_compound(value: Any, spec: Any, address: str) -> Any:
@@ -337,38 +337,30 @@ def _parse_compound(value: Any, spec: Any, address: str) -> Any:
         return words[value]
     if "group" in limits:
         if not isinstance(value, Dict):
-            raise DesignError(
-                f"{address}: {value!r} is not a group of fields{f', as in {e}' if (e := limits['group']) else ''}"
-            )
+            example = f", as in {limits['group']}" if limits["group"] else ""
+            raise DesignError(f"{address}: {value!r} is not a group of fields{example}")
         return value
-    if isinstance(value, list) and ("list" in limits or "several" in limits):
-        for entry in value:
-            if isinstance(entry, str) and entry in words:
-                raise DesignError(f"{address}: {entry} cannot be in a list; write it alone")
-    try:
-        entries = _check_list(value, spec, address) if "list" in limits else None
-        if "several" in limits and isinstance(value, list) and value:
-            return tuple(_parse_plain(entry, spec, address) for entry in value)
-        if "listed" in limits and isinstance(value, list) and len(value) == 1:
-            (value,) = value
-        if entries is None:
-            return _parse_plain(value, spec, address)
-    except DesignError as error:
-        raise DesignError(f"{error}{_alternatives_text(spec)}") from None
-    inner = limits["list"]
-    if isinstance(inner, type):
-        return tuple(parse_record(inner, entry, f"{address}.{place}", []) for place, entry in enumerate(entries))
-    return tuple(_parse_leaf(entry, inner, address, []) for entry in entries)
+    entries = value if isinstance(value, list) else []
+    for entry in entries:
+        if isinstance(entry, str) and entry in words:
+            raise DesignError(f"{address}: {entry} cannot be in a list; write it alone")
+    if "list" in limits:
+        return _parse_list(value, spec, address)
+    if "several" in limits and entries:
+        return tuple(_parse_plain(entry, spec, address) for entry in entries)
+    return _parse_plain(entries[0] if "listed" in limits and len(entries) == 1 else value, spec, address)
 
 
-def _check_list(value: Any, spec: Any, address: str) -> list[Any]:
-    """A list as it is given; a bare value is a list of one where its field says so."""
-    limits = spec.metadata
+def _parse_list(value: Any, spec: Any, address: str) -> tuple[Any, ...]:
+    """Values of a list; a bare value is a list of one where its field says so."""
+    limits, inner = spec.metadata, spec.metadata["list"]
     if "single" in limits and not isinstance(value, list | Dict):
         value = [value]
     if not isinstance(value, list) or not (value or "empty" in limits):
-        raise DesignError(f"{address}: {value!r} is not a list of {limits['expected']}")
-    return value
+        raise DesignError(f"{address}: {value!r} is not a list of {limits['expected']}{_alternatives_text(spec)}")
+    if isinstance(inner, type):
+        return tuple(parse_record(inner, entry, f"{address}.{place}", []) for place, entry in enumerate(value))
+    return tuple(_parse_leaf(entry, inner, address, []) for entry in value)
 
 
 def _alternatives_text(spec: Any) -> str:
