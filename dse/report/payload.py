@@ -114,7 +114,7 @@ def _study_record(
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
-        kept.begin_page([("rows", table_key(frame)), ("pictures", sorted(study.report.items()))])
+        kept.begin_page([("rows", table_key(frame)), ("pictures", repr(study.report))])
         explained, records = _explained_rows(study, frame, start, kept)
         figures = collect_page_figures(part, frame, start, records, kept)
         whys = why.collect_front_explanations(study, frame, screened, start, kept)
