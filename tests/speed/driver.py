@@ -117,18 +117,21 @@ def search(folder: Path, designs: int) -> Study:
     study = speed_study(folder, *MILLION[3:])
     with contextlib.closing(Store(study.store)) as store:
         run = store.begin(study.name, study.identity(), {})
-        before, start = memory("VmRSS"), time.process_time()
+        start, held = time.process_time(), [memory("VmRSS")]
         screened = run_screen(study, lambda done, total, size: None)
         screen = time.process_time() - start
+        held.append(memory("VmHWM"))
         source = RandomSampler(study.question.space, study.seed)
         found = run_search(study, store, source, Answers(), designs, [], lambda done, results: None)
         searched = time.process_time() - start - screen
+        held.append(memory("VmHWM"))
         frame = combine_with_front(study, search_frame(study, found), screened)
         whole = time.process_time() - start
         store.end(run, "done", {})
     print(
         f"{screened.rows:,} screened and {len(found):,} searched designs, {len(frame):,} in the table: {whole:.1f} s CPU "
-        f"(screen {screen:.1f}, search {searched:.1f}), peak memory {memory('VmHWM'):,.0f} MB, {before:,.0f} before"
+        f"(screen {screen:.1f}, search {searched:.1f}), peak memory {memory('VmHWM'):,.0f} MB "
+        f"({held[0]:,.0f} before, {held[1]:,.0f} to the screen, {held[2]:,.0f} to the search)"
     )
     return study
 
