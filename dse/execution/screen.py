@@ -109,7 +109,7 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
 
 def screen_workers(study: Study) -> ScreenWorkers:
     """Workers of a study's settings for a screen."""
-    return ScreenWorkers(study.crew, at_once=is_serving_study(study))
+    return ScreenWorkers(study.crew, "dse.execution.screen_block", at_once=is_serving_study(study))
 
 
 def load_stored_screen(study: Study) -> ScreenResult | None:

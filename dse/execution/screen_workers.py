@@ -25,23 +25,22 @@ from dse.terminal.progress import say
 
 R = TypeVar("R")
 
-IMPORTED = "dse.execution.screen_block"
-"""Module that a new worker imports before it counts as ready."""
-
 
 class ScreenWorkers:
     """Workers of a screen: this process, and a pool once it repays its start.
 
     Args:
         settings: which workers are wanted.
+        imports: module that a new worker imports before it counts as ready.
         at_once: whether they are started for any part, where `settings` name their kind.
 
     Attributes:
         turns: what workers took, in the order of their answers.
     """
 
-    def __init__(self, settings: WorkerSettings, *, at_once: bool) -> None:
+    def __init__(self, settings: WorkerSettings, imports: str, *, at_once: bool) -> None:
         self._settings, self._at_once, self._warm = settings, at_once and settings.kind not in ("auto", "serial"), False
+        self._imports = imports
         self._pool: Pool | None = None
         self._pace = defaultdict[str, dict[int, float]](dict)  # by what is done and kind of chip, seconds for each of `shares`
         self.turns = list[WorkerInterval]()
@@ -136,5 +135,5 @@ class ScreenWorkers:
 
     def _start_pool(self) -> Pool:
         if self._pool is None:
-            self._pool = Pool(make_worker_kind(self._settings), example=(OneByOne(import_module), [IMPORTED]))
+            self._pool = Pool(make_worker_kind(self._settings), example=(OneByOne(import_module), [self._imports]))
         return self._pool

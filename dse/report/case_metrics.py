@@ -1,4 +1,4 @@
-"""Metrics of a study's designs in each case, kept in the study's store beside the results of the designs."""
+"""Metrics of designs in each case of a workload, kept in the store of the study."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Slow results of pages, figures and explanations, kept in the study's store beside the results of its designs.
+"""Slow results of pages, figures and explanations, kept in the store of the study.
 
 A result is kept with a digest of what it follows from, the code that computes it among it: one that is stale, damaged or absent
 is computed again.
@@ -117,7 +117,7 @@ class PageCache:
         return self.keep(question, made) if whole(made) else made
 
     def begin_page(self, follows: Sequence[tuple[str, Any]]) -> None:
-        """Begin a page: questions for which an earlier one that follows from the same had no time are late again."""
+        """Begin a page; questions that had no time on an earlier page of the same are late again."""
         self._page = PageQuestion("late", follows=follows)
         self._late = set(self.find(self._page) or ())
 
@@ -160,7 +160,7 @@ def table_key(frame: pd.DataFrame) -> str:
 
 @cache
 def code_state() -> str:
-    """State of the code that computes kept results: names and contents of its files, wherever they are installed."""
+    """Digest of the code that computes kept results: names and contents of its files."""
     parent, state = Path(__file__).resolve().parents[1], hashlib.sha256()
     for room in WATCHED_PACKAGES:
         folder = (parent / room).resolve()

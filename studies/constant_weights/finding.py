@@ -8,7 +8,7 @@ from dse.commands.constants_output import weigh_overrides
 from dse.config.compose import CONF
 from dse.explanations.constant_weights import ConstantWeight, ConstantWeights
 from dse.space.errors import DesignError
-from dse.studies.write import table
+from dse.studies.markdown_table import table
 
 SOURCE = "assumed"
 

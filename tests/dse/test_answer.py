@@ -14,6 +14,7 @@ from dse.analysis.evaluation import evaluate_config
 from dse.analysis.load_notes import LoadNotes, format_notes
 from dse.commands.evaluate_output import _bound_text, _model_text, evaluation_record
 from dse.config.compose import compose
+from dse.documents.records import plain_values
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.accounting.serving_instances import tensor_parallel as devices
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
@@ -138,7 +139,9 @@ def test_each_case_is_answered_as_if_it_were_asked_alone(line: list[str], typed:
 
 @pytest.mark.parametrize("tp", [1, 4])
 def test_parts_of_a_chip_add_up_to_the_metrics_beside_them(tp: int) -> None:
-    record = evaluation_record(evaluate_config(compose(["chip=npu_dse", "model=qwen3_1b7", f"mapping.both.tp={tp}"])))
+    record = plain_values(
+        evaluation_record(evaluate_config(compose(["chip=npu_dse", "model=qwen3_1b7", f"mapping.both.tp={tp}"])))
+    )
     metrics = {name: metric["value"] for name, metric in record["metrics"].items()}
     totals = {name: sum(record[name].values()) for name in ("area_mm2", "power_w", "price_usd")}
     assert totals["area_mm2"] == pytest.approx(metrics["die_mm2"])

@@ -9,15 +9,15 @@ DRIVER = (
     Fault(
         "a setting that follows others in another unit is not converted",
         "dse/config/tied_leaves.py",
-        "lambda values: worth(values) * scale)",
-        "lambda values: worth(values))",
+        "scaled_value(unit_expression.worth, scale)",
+        "scaled_value(unit_expression.worth, 1.0)",
         ("tests/space/test_tied.py::test_what_is_tied_follows_in_its_own_unit",),
     ),
     Fault(
         "the second term of a sum is converted the wrong way",
         "dse/config/unit_arithmetic.py",
-        "other(values) * scale",
-        "other(values) / scale",
+        "scaled_value(right.worth, scale)",
+        "scaled_value(right.worth, 1 / scale)",
         ("tests/dse/test_expressions.py::test_terms_in_other_prefixes_are_those_in_one",),
     ),
     Fault(
@@ -106,8 +106,8 @@ DRIVER = (
     Fault(
         "the first try of an evaluation counts as a retry",
         "dse/execution/workers.py",
-        'reason = ""\n    for _ in range(1 + retries):',
-        'reason = ""\n    for _ in range(retries):',
+        "run_batch(evaluate, batch, 1 + retries)",
+        "run_batch(evaluate, batch, retries)",
         (f"{LOOP}test_a_design_that_fails_is_tried_again_as_often_as_is_said",),
     ),
     Fault(
@@ -134,15 +134,15 @@ DRIVER = (
     Fault(
         "a search goes on behind an ask that is missing",
         "dse/store/store.py",
-        "if row.number != place)",
-        "if row.number < place)",
+        "if ask.number != place)",
+        "if ask.number < place)",
         (f"{ROWS}test_asks_behind_one_that_is_missing_are_asked_again",),
     ),
     Fault(
         "a table has an excess that is one too large",
         "dse/execution/result_frame.py",
-        "excess = result.need / result.have - 1 if",
-        "excess = result.need / result.have if",
+        '"excess": result.need / result.have - 1 if',
+        '"excess": result.need / result.have if',
         (f"{LOOP}test_an_excess_is_what_a_need_is_more_than_there_is",),
     ),
     Fault(
@@ -190,8 +190,8 @@ DRIVER = (
     Fault(
         "an answer in JSON has prices in the place of watts",
         "dse/commands/evaluate_output.py",
-        '"power_w": evaluation.breakdown.power',
-        '"power_w": evaluation.breakdown.price',
+        "power_w=parts.power",
+        "power_w=parts.price",
         ("tests/dse/test_answer.py::test_parts_of_a_chip_add_up_to_the_metrics_beside_them",),
     ),
     Fault(

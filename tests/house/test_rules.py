@@ -327,13 +327,9 @@ def test_no_modules_import_each_other() -> None:
         visit(name, ())
 
 
-WAITING = ({"dse.execution.affinity_pool", "dse.execution.screen_block", "dse.execution.screen_workers"},)
-"""Circles that stand: a worker of the pool has its module imported by name."""
-
-
 def test_no_way_through_imports_leads_back() -> None:
     """In all folders, tests included, by imports inside functions and by modules that are named in a text."""
-    assert [circle for circle in circles() if set(circle) not in WAITING] == []
+    assert circles() == []
 
 
 @pytest.mark.parametrize(
