@@ -72,7 +72,9 @@ def timed(kind: str, name: str, designs: int, seconds: float, count: int, kill: 
             workers = StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
-            batch = [(f"warm {warm + place}", {}, study.question.base) for place in range(4)]
+            batch = [
+                (f"warm {warm + place}", {}, study.question.base) for place in range(2 * window)
+            ]  # more than one worker takes at once
             workers.submit(batch)
             left = len(batch)
             while left:
@@ -137,4 +139,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from tests.speed import ray  # whose classes other processes find
+
+    ray.main()
