@@ -328,6 +328,13 @@ def test_a_function_that_other_processes_cannot_import_is_refused_in_a_line() ->
         made.map_in_order(lambda value: value, [1])
 
 
+def test_a_function_of_the_script_that_runs_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(square, "__module__", "__main__")
+    monkeypatch.setattr("__main__.square", square, raising=False)
+    with closing(Pool(LocalProcesses(1))) as made, pytest.raises(PoolNotStartedError, match="of the script that runs"):
+        made.map_in_order(square, [1])
+
+
 @pytest.mark.parametrize("name", ["mesh_llm", "npu_serving", "quickstart"])
 def test_a_study_can_be_sent_to_another_process(name: str) -> None:
     """With ties, read-only mappings and expressions of metrics, which have their values there."""

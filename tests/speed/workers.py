@@ -169,7 +169,10 @@ if __name__ == "__main__":
         total = f"{of.watch.total:.1f} s CPU, {of.watch.total / designs * 1e3:.2f} ms a design"
         shares = " + ".join(f"{seconds:.1f} s" for seconds in of.busy) or "none"
         own = f"this process {of.own:.1f} s CPU, {of.alone:.1f} s of it between stages"
-        after = f"start {of.start:.1f} s, then {of.wall:.1f} s: {own}, workers {shares}"
+        waits = of.least - of.alone - sum(of.busy) / count
+        after = (
+            f"start {of.start:.1f} s, then {of.wall:.1f} s: {own}, workers {shares}; a worker waits {waits:.1f} s for others"
+        )
         first = first or of
         faster = f"{first.wall / of.wall:.2f} times as fast by wall, {first.least / of.least:.2f} by CPU of the longest"
         print(f"{of.found}; {count} {kind} | {total} | {of.watch.said()}", flush=True)

@@ -135,7 +135,10 @@ class LocalProcesses(WorkerKind[Any]):
 
     def encode(self, value: Any) -> bytes:
         """A pickle of a function or of values."""
-        return pickle_value(value)
+        pickled = pickle_value(value)
+        if b"__main__" in pickled:  # pickles name functions and classes by their module
+            raise pickle.PicklingError("it is of the script that runs, which other processes do not import")
+        return pickled
 
     def start(self) -> LocalWorker:
         """Start a process, which then waits for calls.
