@@ -184,10 +184,18 @@ def _listed_default(group: str, path: Path) -> list[str]:
 
 
 def _fields_in_files(group: str, names: Sequence[str], fields: Sequence[str]) -> Sequence[str]:
-    """What files of ours say first of some fields."""
-    documents = [read_document(CONF / group / f"{name}.yaml") for name in names]
-    named = [document.get(field) for document in documents for field in fields]
+    """What files of ours say first of some fields, or the files that they start from."""
+    named = [_field_in_file(group, name, field) for name in names for field in fields]
     return [name for name in named if isinstance(name, str)]
+
+
+def _field_in_file(group: str, name: str, field: str) -> Any:
+    """Value of a field in a file of ours, else in the last file that it starts from and that has it; else None."""
+    document = read_document(CONF / group / f"{name}.yaml")
+    if field in document:
+        return document[field]
+    bases = [base for key, base in listed_defaults(document) if not key and base not in ("_self_", name)]
+    return next((value for base in reversed(bases) if (value := _field_in_file(group, base, field)) is not None), None)
 
 
 def _by_hydra(typed: CommandLine) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""python -m tests.house       # prints how the package `evaluators` is built: each measure, and where it is found."""
+"""python -m tests.house       # prints how `evaluators` and the presets are built: each measure, and where it is found."""
 
 from tests.house.measures import MEASURES
 

@@ -1,11 +1,14 @@
-"""Measures of how the package `evaluators` is built, each a number and where it is found; smaller is better."""
+"""Measures of how `evaluators` and the presets are built, each a number and where it is found; smaller is better."""
 
 import ast
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.house.sources import ROOT, SOURCES, arrows, parsed, place
 
@@ -79,6 +82,16 @@ def questions_of_kind() -> Measured:
     return counts.total(), f"most in {most}"
 
 
+def percent_of_repeated_settings_of_mappings() -> Measured:
+    """Settings of files of `conf/mapping` that another file there has too, at the same address with the same value. [%]"""
+    return _repeated_settings("mapping")
+
+
+def percent_of_repeated_settings_of_chips() -> Measured:
+    """The same of `conf/chip`; a constant is one setting, with its source, page and note."""
+    return _repeated_settings("chip")
+
+
 MEASURES: dict[str, Callable[[], Measured]] = {
     measure.__name__.replace("_", " "): measure
     for measure in (
@@ -90,9 +103,32 @@ MEASURES: dict[str, Callable[[], Measured]] = {
         modules_in_import_cycles,
         pairs_of_folders_that_import_each_other,
         questions_of_kind,
+        percent_of_repeated_settings_of_mappings,
+        percent_of_repeated_settings_of_chips,
     )
 }
 """By name."""
+
+
+def _repeated_settings(group: str) -> Measured:
+    """Share of the settings of a group's files that stand in two or more, and where most do. [%]"""
+    files = {
+        path.stem: [*_settings(yaml.safe_load(path.read_text()) or {})] for path in (ROOT / "conf" / group).rglob("*.yaml")
+    }
+    holders = Counter(setting for settings in files.values() for setting in {*settings})
+    repeated = {name: sum(holders[setting] > 1 for setting in settings) for name, settings in files.items()}
+    most = ", ".join(f"{name} {count}" for name, count in Counter(repeated).most_common(3))
+    return round(100 * sum(repeated.values()) / sum(map(len, files.values()))), f"conf/{group}: most in {most}"
+
+
+def _settings(node: Any, address: str = "") -> Iterator[str]:
+    """Addresses of a file with their values; a defaults list is none."""
+    if not isinstance(node, dict) or "value" in node:
+        yield f"{address}={node}"
+        return
+    for name, inner in node.items():
+        if address or name != "defaults":
+            yield from _settings(inner, f"{address}.{name}")
 
 
 def _within(*, eager: bool) -> dict[str, set[str]]:

@@ -238,6 +238,20 @@ def test_an_import_of_test_support_is_noticed(line: str, tmp_path: Path) -> None
     assert not names_test_support(docstring)
 
 
+def catalogue_line(path: Path) -> str:
+    """First line of a preset after Hydra's header, or the name of a model, whose file is a record of facts."""
+    lines = path.read_text().splitlines()
+    if path.parent.name == "model":
+        return f"# the model {yaml.safe_load(path.read_text())['name']}"
+    return lines[1] if lines[0].startswith("# @package ") else lines[0]
+
+
+def test_the_first_line_of_a_preset_says_what_it_is() -> None:
+    """A catalogue of presets is made of these lines."""
+    lines = {place(path): catalogue_line(path) for path in (ROOT / "conf").rglob("*.yaml")}
+    assert not {name: line for name, line in lines.items() if not line.startswith("# ") or len(line.split()) < 4}
+
+
 def test_no_config_names_python_code() -> None:
     assert not [path for path in (ROOT / "conf").rglob("*.yaml") if "_target_" in path.read_text()]
 
