@@ -1,4 +1,4 @@
-"""Metrics of a study's designs in each case, kept in the study's store beside the results of the designs."""
+"""Metrics of a study's designs in each case, kept in its store beside their results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -224,7 +224,7 @@ def keep_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: Page
 
 
 def load_question(part: ReportedStudy, values: Mapping[str, Value]) -> PageQuestion:
-    """The load curve of a design, which follows from the share of requests to keep and the largest rate that is known."""
+    """Load curve of a design: it follows from the share of requests to keep, and the known largest rate."""
     study = part.study
     share = next((bound.value for bound in study.bounds if bound.metric == "slo_attainment"), 0.0)
     follows = [("share", share), ("max_rate", _stored_max_rate(part, values))]

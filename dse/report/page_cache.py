@@ -1,4 +1,4 @@
-"""Slow results of pages, figures and explanations, kept in the study's store beside the results of its designs.
+"""Slow results of pages, figures and explanations, kept in the study's store beside its results.
 
 A result is kept with a digest of what it follows from, the code that computes it among it: one that is stale, damaged or absent
 is computed again.
@@ -118,7 +118,7 @@ class PageCache:
         return self.keep(question, made) if whole(made) else made
 
     def begin_page(self, follows: Sequence[tuple[str, Any]]) -> None:
-        """Begin a page: questions for which an earlier one that follows from the same had no time are late again."""
+        """Begin a page: what an earlier page that follows from the same had no time for is late again."""
         self._page = PageQuestion("late", follows=follows)
         self._late = set(self.find(self._page) or ())
 
@@ -161,7 +161,7 @@ def table_key(frame: pd.DataFrame) -> str:
 
 @cache
 def code_state() -> str:
-    """State of the code that computes kept results: names and contents of its files, wherever they are installed."""
+    """State of the code that computes kept results: names and contents of its files."""
     parent, state = Path(dse.__file__).parent, hashlib.sha256()
     for room in WATCHED_PACKAGES:
         folder = (parent / room).resolve()
