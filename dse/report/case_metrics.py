@@ -1,4 +1,4 @@
-"""Metrics of designs in each case of a workload, kept in the store of the study."""
+"""Metrics of a study's designs in each case, kept in its store beside their results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

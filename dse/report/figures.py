@@ -224,7 +224,7 @@ def keep_load_curve(part: ReportedStudy, values: Mapping[str, Value], kept: Page
 
 
 def load_question(part: ReportedStudy, values: Mapping[str, Value]) -> PageQuestion:
-    """Question of a design's load curve, which follows from the SLO share and the maximum rate."""
+    """Load curve of a design: it follows from the share of requests to keep, and the known largest rate."""
     study = part.study
     share = next((bound.value for bound in study.bounds if bound.metric == "slo_attainment"), 0.0)
     follows = [("share", share), ("max_rate", _stored_max_rate(part, values))]

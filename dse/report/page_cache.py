@@ -1,4 +1,4 @@
-"""Slow results of pages, figures and explanations, kept in the store of the study.
+"""Slow results of pages, figures and explanations, kept in the study's store beside its results.
 
 A result is kept with a digest of what it follows from, the code that computes it among it: one that is stale, damaged or absent
 is computed again.
@@ -117,7 +117,7 @@ class PageCache:
         return self.keep(question, made) if whole(made) else made
 
     def begin_page(self, follows: Sequence[tuple[str, Any]]) -> None:
-        """Begin a page; questions that had no time on an earlier page of the same are late again."""
+        """Begin a page: what an earlier page that follows from the same had no time for is late again."""
         self._page = PageQuestion("late", follows=follows)
         self._late = set(self.find(self._page) or ())
 
