@@ -15,7 +15,7 @@ from dse.space.errors import DesignError, suggest_nearest
 
 T = TypeVar("T")
 
-Unread = Mapping[str, tuple[str | int, ...]]
+Unread = Mapping[str, tuple[str | int | None, ...]]
 """Options or whole numbers, by the leaf that has them, under which another leaf is not read."""
 
 ALWAYS: Unread = MappingProxyType({})

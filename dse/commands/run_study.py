@@ -33,7 +33,7 @@ from dse.execution.provenance import RunClock, run_provenance
 from dse.execution.result_frame import combine_with_front, knob_values, search_frame, search_refusals
 from dse.execution.screen import ScreenResult, run_screen, screen_left_out_text
 from dse.execution.study import STORE_URL, Study, build_study
-from dse.execution.study_settings import CERTIFY
+from dse.execution.study_settings import CERTIFY, describe_unread_settings
 from dse.execution.time_budget import affordable_designs
 from dse.execution.verify import Verification, run_verification
 from dse.execution.warm_start import WarmStart, take_over_results
@@ -102,6 +102,9 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
         say(f"  pools: {escape(study.pools)}")
     for remark in find_dropped_facts(study):
         say(f"  {escape(remark.text)}")
+    groups = {"screen": study.screen, "search": study.search, "verify": study.verify, "workers": study.crew}
+    for line in describe_unread_settings(groups, study.overrides):
+        say(f"  note: {escape(line)}")
     with contextlib.closing(open_store(study)) as store:
         return _run_stages(study, store, report_progress)
 

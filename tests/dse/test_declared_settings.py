@@ -13,11 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dse.commands.settings_page import CONF, PAGE, USUAL_PRESET, read_preset, settings_page
+from dse.config.compose import compose, find_study_folder
 from dse.config.record_parser import USUAL_CHOICES, field_types, parse_settings, record_type
 from dse.evaluators.serving.traces import SKIP_RULES
-from dse.execution.study_settings import GROUPS
+from dse.execution.study import build_study
+from dse.execution.study_settings import GROUPS, describe_unread_settings
 from dse.space.compatibility import case_type_of
 from dse.space.errors import DesignError
+from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at
 from dse.space.workload_settings import SETTINGS, SKIPPED_ROWS, CombinationSettings
 
 COMBINATION = {spec.name for spec in fields(CombinationSettings)}
@@ -165,3 +168,44 @@ def test_a_setting_that_is_left_out_is_missing_with_its_meaning() -> None:
 
 def test_the_page_of_settings_is_that_of_the_declarations() -> None:
     assert PAGE.read_text() == settings_page()  # python -m dse.commands.settings_page writes it
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (("search=certify", "search.gap=1%", "search.budget=50"), ["search.budget has no effect with search.sampler=certify"]),
+        (("search=random", "search.population=8"), ["search.population has no effect with search.sampler=random"]),
+        (("search=nsga2", "search.population=8"), []),
+        (("search.stop.growth=0.1",), ["search.stop.growth has no effect with search.stop.stagnation=null"]),
+        (("search.stop.growth=0.1", "search.stop.stagnation=40"), []),
+        (("verify.fidelity=none", "verify.designs=3"), ["verify.designs has no effect with verify.fidelity=none"]),
+        (("workers=serial", "workers.time_limit='3 s'"), ["workers.time_limit has no effect with workers.kind=serial"]),
+        (("screen.run=false", "screen.keep=front"), ["screen.keep has no effect with screen.run=false"]),
+    ],
+)
+def test_a_typed_setting_that_nothing_reads_says_so(words: tuple[str, ...], lines: list[str]) -> None:
+    config = compose(["study=quickstart", *words])
+    study = build_study(config, find_study_folder(config))
+    groups = {"screen": study.screen, "search": study.search, "verify": study.verify, "workers": study.crew}
+    assert describe_unread_settings(groups, study.overrides) == lines
+
+
+def test_what_makes_a_setting_idle_is_a_setting_with_such_a_value() -> None:
+    """Of each condition of a setting, the other setting exists and takes the value."""
+    config = compose(["study=quickstart"])
+    study = build_study(config, find_study_folder(config))
+    groups = {"screen": study.screen, "search": study.search, "verify": study.verify, "workers": study.crew}
+    conditions = [
+        (other, word)
+        for name, group in groups.items()
+        for _, _, spec in iterate_leaves(group, f"{name}.")
+        for other, words in spec.metadata.get("unread", {}).items()
+        for word in words
+    ]
+    assert len(conditions) > 30
+    for other, word in conditions:
+        group, _, name = other.partition(".")
+        if word is None:
+            assert leaf_at(groups[group], name) is None
+        else:
+            check_leaf(word, field_at(groups[group], name), other)

@@ -11,14 +11,33 @@ class WorkerSettings:
     """Settings of the workers of a study."""
 
     kind: str = option_field("processes that evaluate designs", ("auto", "processes", "ray", "serial"), default="serial")
-    count: int = integer_field("processes, or all for one per CPU (0 in the program)", words={"all": 0}, default=0)
+    count: int = integer_field(
+        "processes, or all for one per CPU (0 in the program)",
+        words={"all": 0},
+        default=0,
+        unread={"workers.kind": ("serial",)},
+    )
     retries: int = integer_field("how many times more a design is tried, alone, once it failed alone", low=0, default=1)
-    time_limit: float = quantity_field("s", "time of a worker for a design before it is stopped", positive=True, default=600.0)
+    time_limit: float = quantity_field(
+        "s",
+        "time of a worker for a design before it is stopped",
+        positive=True,
+        default=600.0,
+        unread={"workers.kind": ("serial",)},
+    )
     memory_limit: float = quantity_field(
-        "B", "memory of a worker beyond what it holds when warm", positive=True, default=4 * 2.0**30
+        "B",
+        "memory of a worker beyond what it holds when warm",
+        positive=True,
+        default=4 * 2.0**30,
+        unread={"workers.kind": ("serial",)},
     )
     start_time: float = quantity_field(
-        "s", "start of worker processes; `auto` starts them when they save more", positive=True, default=2.0
+        "s",
+        "start of worker processes; `auto` starts them when they save more",
+        positive=True,
+        default=2.0,
+        unread={"workers.kind": ("serial", "processes", "ray")},
     )
     address: str = computed_field('address of a running Ray cluster; "" for this machine', "")
 
