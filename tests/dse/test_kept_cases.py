@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dse.commands.notebook_api import StoredStudy
+from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
 from dse.evaluators import evaluate
 from dse.execution.result_frame import knob_values
@@ -18,8 +19,9 @@ from dse.execution.study import Study
 from dse.report import case_metrics, time_breakdown
 from dse.report.case_metrics import rows_by_case
 from dse.report.figures import build_figure
+from dse.report.front_explanations import _followed_from
 from dse.report.payload import report_payload
-from dse.space.design import stack_designs
+from dse.space.design import key_of_leaves, stack_designs
 from dse.space.errors import DesignError
 from dse.store.store import Store
 from tests.dse.test_verify import products
@@ -170,3 +172,18 @@ def test_a_page_of_the_same_designs_spends_no_more(study: Study, worked: list[An
     assert worked == []
     change(study, "UPDATE explanations SET checksum = checksum + 1 WHERE question = 'late'")
     assert page(study) == whole
+
+
+def test_the_explanation_of_a_front_follows_from_names_and_sources_that_no_design_has() -> None:
+    """Of a stack that says of other chips that it was fitted on, and of a chip with another name."""
+    study, frame = find_study("mesh_llm"), pd.DataFrame({"design": ["one"]})
+    config, (first, *_) = study.config, study.config["chips"]
+    renamed = {**config["chips"], first: {**config["chips"][first], "choices": {"chip": "another"}}}
+    fitted = [replace(source, fitted_on=("another",)) for source in study.question.sources]
+    others = [
+        study,
+        replace(study, config={**config, "chips": renamed}),
+        replace(study, question=replace(study.question, sources=fitted)),
+    ]
+    keys = {key_of_leaves(_followed_from(other, frame, None, 0)) for other in others}
+    assert len(keys) == len(others)
