@@ -156,7 +156,10 @@ def sample_question(key: str, by: str, metrics: Sequence[str], streams: int) -> 
 
 
 def choice_parts(study: Study) -> list[tuple[str, Any]]:
-    """What was chosen by name, as parts of a key: figures and caveats name chips, models and stacks, which no design has."""
+    """Names of the chosen presets of a study, as parts of a key.
+
+    Figures and caveats name chips, models and stacks; no design has these names.
+    """
     several = study.config.get("chips") or {}
     chosen = [study.config["choices"], *(config["choices"] for config in several.values())]
     return [("choices", [sorted((group, str(name)) for group, name in choices.items()) for choices in chosen])]
@@ -170,7 +173,10 @@ def table_key(frame: pd.DataFrame) -> str:
 
 @cache
 def code_state() -> str:
-    """Digest of what computes kept results: names and contents of code files, and of the tables of measured rows."""
+    """Digest of the code that computes kept results, and of tables of measured rows.
+
+    It has the names and contents of their files.
+    """
     parent, state = Path(__file__).resolve().parents[1], hashlib.sha256()
     for room, pattern in (*((room, "*.py") for room in WATCHED_PACKAGES), MEASURED_ROWS):
         folder = (parent / room).resolve()

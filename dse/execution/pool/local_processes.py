@@ -99,7 +99,10 @@ class LocalWorker:
             self._closed = True
 
     def look(self) -> None:
-        """Note whether the process has ended: its socket does not say so while a process that it left holds it too."""
+        """Note whether the process has ended.
+
+        Its socket does not say so while a process that it left holds it too.
+        """
         if self.process.poll() is not None:
             self.read()
             self._closed = True
