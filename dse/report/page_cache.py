@@ -22,7 +22,18 @@ from dse.store.store import ResultContext
 PAGE = "page"
 """The topic of what pages show of a whole study."""
 
-WATCHED_PACKAGES = ("accuracy", "analysis", "config", "evaluators", "execution", "explanations", "report", "search", "space")
+WATCHED_PACKAGES = (
+    "accuracy",
+    "analysis",
+    "config",
+    "documents",
+    "evaluators",
+    "execution",
+    "explanations",
+    "report",
+    "search",
+    "space",
+)
 """Folders of the package whose code says what is kept."""
 
 MEASURED_ROWS = "studies", "published.csv"

@@ -1,5 +1,6 @@
 """Cases and breakdowns of a finished study are worked out once, unless they are damaged, stale or cannot be kept."""
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +17,7 @@ from dse.commands.run_study import run_study
 from dse.evaluators import evaluate
 from dse.execution.result_frame import knob_values
 from dse.execution.study import Study
-from dse.report import case_metrics, time_breakdown
+from dse.report import case_metrics, page_cache, time_breakdown
 from dse.report.case_metrics import rows_by_case
 from dse.report.figures import build_figure
 from dse.report.front_explanations import _followed_from
@@ -187,3 +188,16 @@ def test_the_explanation_of_a_front_follows_from_names_and_sources_that_no_desig
     ]
     keys = {key_of_leaves(_followed_from(other, frame, None, 0)) for other in others}
     assert len(keys) == len(others)
+
+
+def test_kept_answers_follow_from_all_code_that_makes_them() -> None:
+    """Beside what reads models, of which workloads have keys, and what keeps and shows an answer."""
+    package = Path(page_cache.__file__).parents[1]
+    imported = {
+        name
+        for room in page_cache.WATCHED_PACKAGES
+        for path in (package / room).resolve().rglob("*.py")
+        for name in re.findall(r"^ *from dse\.(\w+)", path.read_text(), re.MULTILINE)
+    }
+    others = {"huggingface", "store", "terminal"}
+    assert {name for name in imported if (package / name).is_dir()} <= {*page_cache.WATCHED_PACKAGES, *others}
