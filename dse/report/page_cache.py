@@ -166,14 +166,19 @@ def sample_question(key: str, by: str, metrics: Sequence[str], streams: int) -> 
     return PageQuestion(f"noise of {', '.join(metrics)} over {streams} streams", key, by)
 
 
-def choice_parts(study: Study) -> list[tuple[str, Any]]:
-    """Names of the chosen presets of a study, as parts of a key.
+NAMED = ("chip", "model", "stack")
+"""Groups whose chosen presets pages name."""
 
-    Figures and caveats name chips, models and stacks; no design has these names.
+
+def choice_parts(study: Study) -> list[tuple[str, Any]]:
+    """Names of the chosen chips, models and stacks of a study, as parts of a key.
+
+    Figures and caveats have these names; no design has them.
     """
     several = study.config.get("chips") or {}
     chosen = [study.config["choices"], *(config["choices"] for config in several.values())]
-    return [("choices", [sorted((group, str(name)) for group, name in choices.items()) for choices in chosen])]
+    named = [{group: name for group, name in choices.items() if group.partition("@")[0] in NAMED} for choices in chosen]
+    return [("choices", [sorted((group, str(name)) for group, name in choices.items()) for choices in named])]
 
 
 def table_key(frame: pd.DataFrame) -> str:
