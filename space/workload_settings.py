@@ -186,7 +186,11 @@ class ServingSettings:
     )
     class_column: str | None = text_field("column of a trace with each row's class", "a column", number=True, absent=True)
     slo_percentile: float | None = quantity_field(
-        "1", "share of the requests that keep each bound at the maximum rate, in %", positive=True, high=100.0, absent=True
+        "1",
+        "per cent of the requests that keep each bound at the maximum rate, as in 99",
+        low=1.0,
+        high=100.0,
+        absent=True,
     )
 
 

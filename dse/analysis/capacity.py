@@ -103,7 +103,9 @@ class CapacityOptions:
 
     devices: int = integer_field("number of devices; 0 if a rate is given", high=MAX_DEVICES, default=0)
     rate: float = quantity_field("Hz", "rate that the fewest devices serve; 0 if devices are given", positive=True, default=0.0)
-    slo_percentile: float = quantity_field("1", "share of the requests that must keep each SLO, in %", default=90.0)
+    slo_percentile: float = quantity_field(
+        "1", "per cent of the requests that must keep each SLO, as in 99", low=1.0, high=100.0, default=90.0
+    )
     disaggregated: str = option_field("whether there are prefill instances", ("true", "false"), default="true")
     ffn: str = option_field("dies of FFNs: those of attention, or dies of their own as well", FFN_PLACES, default=FFN_PLACES[0])
     by: str = option_field("order of chips by the devices or the price of their best deployments", CHIP_ORDERS, default="")

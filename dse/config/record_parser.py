@@ -320,7 +320,7 @@ def _parse_plain(value: Any, spec: Any, address: str) -> Any:
         raise DesignError(f"{address}: null is no value here; needed: {_meaning_text(spec)}")
     unit = spec.metadata["unit"]
     try:
-        if isinstance(value, str) and "whole" in spec.metadata and value.rstrip().endswith(("%", "percent")):
+        if isinstance(value, str) and "whole" in spec.metadata and ("%" in value or "percent" in value):
             raise DesignError(f"{address}: {value!r} is a share; write a whole number")
         if unit and not isinstance(value, bool):
             value = parse_value(value, unit, address)

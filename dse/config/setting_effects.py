@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 from dse.config import command_groups as groups
 from dse.config.metric_expressions import DefinedMetrics, evaluate_with_derived
 from dse.config.question import Question
+from dse.config.record_parser import parse_setting
 from dse.config.unread_settings import set_by
+from dse.config.workloads import SEED as SEED_FIELD
 from dse.config.workloads import read_workload
 from dse.documents.shared_records import NoEffectRecord
 from dse.evaluators.accounting.outcomes import Outcomes
@@ -244,7 +246,7 @@ def _scaled_workloads(question: Question, config: Mapping[str, Any], folder: Pat
             node = node.get(name) if isinstance(node, dict) else None
         last = (root, *path)[-1]
         other = _scale_value(node.get(last), by) if isinstance(node, dict) else None
-        other = node[last] + 1 if root == SEED else other
+        other = parse_setting(node[last], SEED_FIELD, SEED) + 1 if root == SEED else other
         if other is None or other == node[last]:
             continue
         node[last] = other

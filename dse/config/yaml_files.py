@@ -6,6 +6,7 @@ is refused there.
 """
 
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ PARSED: dict[Path, tuple[tuple[int, int], bytes]] = {}
 
 MAX_ENTRIES = 1024
 """Files that are kept; the oldest goes."""
+
+SETTLED_NS = 50_000_000
+"""Age from which on a file is kept: one that was just written may change again within a tick of its clock. [ns]"""
 
 
 def file_state(path: Path) -> tuple[int, int]:
@@ -46,9 +50,11 @@ def read_document(path: Path) -> dict[Any, Any]:
     state = file_state(path)
     known = PARSED.get(path)
     if known is None or known[0] != state:
-        if len(PARSED) >= MAX_ENTRIES:
-            PARSED.pop(next(iter(PARSED)))
-        known = PARSED[path] = state, _pickle_fields(path)
+        known = state, _pickle_fields(path)
+        if time.time_ns() - state[0] > SETTLED_NS:
+            while len(PARSED) >= MAX_ENTRIES:
+                PARSED.pop(next(iter(PARSED)))
+            PARSED[path] = known
     copy: dict[Any, Any] = pickle.loads(known[1])
     return copy
 

@@ -13,7 +13,8 @@ from dse.config import multi_chip as chips
 from dse.config.metric_workloads import refuse_foreign_metrics
 from dse.config.named_points import named_points
 from dse.config.question import Question, build_question
-from dse.config.record_parser import parse_settings, parse_value
+from dse.config.record_parser import parse_setting, parse_settings, parse_value
+from dse.config.workloads import SEED
 from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_text
 from dse.evaluators.accounting.metrics import METRICS, Direction, find_metric
 from dse.evaluators.accounting.sequence_limits import length_remedy_text
@@ -253,7 +254,7 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         str(config["question"]),
         nouns,
         fidelity,
-        config["seed"],
+        parse_setting(config["seed"], SEED, "seed"),
         objectives,
         bounds,
         screen,

@@ -181,8 +181,14 @@ class AutoWorkers:
         )
         try:
             self._others = self._start()
-            self._others.submit(self._serial.withdraw())
         except PoolNotStartedError as error:
+            self._go_on_alone(error, None)
+            return results
+        left = self._serial.withdraw()
+        try:
+            self._others.submit(left)
+        except PoolNotStartedError as error:
+            self._serial.submit(left)
             self._go_on_alone(error, self._others)
         return results
 

@@ -29,8 +29,14 @@ from dse.explanations.shadow_prices import (
     gain_over_beaten,
     gain_over_rivals,
 )
-from dse.report.caveats import caveat_records, collect_study_caveats, objective_resolution, select_distinct_front
-from dse.report.page_cache import PageCache, PageQuestion, table_key
+from dse.report.caveats import (
+    caveat_records,
+    collect_study_caveats,
+    find_foreign_constant_caveats,
+    objective_resolution,
+    select_distinct_front,
+)
+from dse.report.page_cache import PageCache, PageQuestion, choice_parts, table_key
 from dse.search.pareto import convert_to_minimisation
 from dse.space.multi_chip_space import AnySpace
 
@@ -85,6 +91,8 @@ def _followed_from(study: Study, ordered: pd.DataFrame, screened: ScreenResult |
         ("wants", wants),
         ("defined", [(name, metric.text) for name, metric in study.question.defined.items()]),
         ("apart", objective_resolution(study)),
+        ("fitted", [caveat.text for caveat in find_foreign_constant_caveats(study)]),  # sources are of no design's key
+        *choice_parts(study),
     ]
 
 

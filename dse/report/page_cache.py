@@ -22,8 +22,22 @@ from dse.store.store import ResultContext
 PAGE = "page"
 """The topic of what pages show of a whole study."""
 
-WATCHED_PACKAGES = ("accuracy", "analysis", "config", "evaluators", "execution", "explanations", "report", "search", "space")
+WATCHED_PACKAGES = (
+    "accuracy",
+    "analysis",
+    "config",
+    "documents",
+    "evaluators",
+    "execution",
+    "explanations",
+    "report",
+    "search",
+    "space",
+)
 """Folders of the package whose code says what is kept."""
+
+MEASURED_ROWS = "studies", "published.csv"
+"""Folder and name of the tables of real machines, which figures and error bands are of."""
 
 BINDING = "binding"
 """Of a design that was explained, its seconds by what they were spent on in a case, whole; pages do not have them."""
@@ -152,6 +166,21 @@ def sample_question(key: str, by: str, metrics: Sequence[str], streams: int) -> 
     return PageQuestion(f"noise of {', '.join(metrics)} over {streams} streams", key, by)
 
 
+NAMED = ("chip", "model", "stack")
+"""Groups whose chosen presets pages name."""
+
+
+def choice_parts(study: Study) -> list[tuple[str, Any]]:
+    """Names of the chosen chips, models and stacks of a study, as parts of a key.
+
+    Figures and caveats have these names; no design has them.
+    """
+    several = study.config.get("chips") or {}
+    chosen = [study.config["choices"], *(config["choices"] for config in several.values())]
+    named = [{group: name for group, name in choices.items() if group.partition("@")[0] in NAMED} for choices in chosen]
+    return [("choices", [sorted((group, str(name)) for group, name in choices.items()) for choices in named])]
+
+
 def table_key(frame: pd.DataFrame) -> str:
     """Key of a table: its columns and their contents, in order."""
     cells = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
@@ -160,11 +189,14 @@ def table_key(frame: pd.DataFrame) -> str:
 
 @cache
 def code_state() -> str:
-    """Digest of the code that computes kept results: names and contents of its files."""
+    """Digest of the code that computes kept results, and of tables of measured rows.
+
+    It has the names and contents of their files.
+    """
     parent, state = Path(__file__).resolve().parents[1], hashlib.sha256()
-    for room in WATCHED_PACKAGES:
+    for room, pattern in (*((room, "*.py") for room in WATCHED_PACKAGES), MEASURED_ROWS):
         folder = (parent / room).resolve()
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(folder.rglob(pattern)):
             state.update(f"{room}/{path.relative_to(folder)}\n".encode() + path.read_bytes())
     return state.hexdigest()[:32]
 

@@ -13,7 +13,7 @@ from dse.report.design_figures import cost_figure, load_figure, roofline_figure
 from dse.report.figure_style import FigureSpec
 from dse.report.figures import build_throughput_per_user, even_choice, find_load_curve, keep_load_curve, load_question
 from dse.report.interactivity import RESOURCES
-from dse.report.page_cache import PageCache, PageQuestion, table_key
+from dse.report.page_cache import PageCache, PageQuestion, choice_parts, table_key
 from dse.report.reported_study import ReportedStudy
 from dse.space.errors import DesignError
 from dse.space.workload import ServingLoad
@@ -44,7 +44,12 @@ def collect_page_figures(
         "throughput_per_user": kept.answer(
             PageQuestion(
                 "throughput per user",
-                follows=[("space", part.study.question.space.key), ("rows", table_key(frame)), ("start", start)],
+                follows=[
+                    ("space", part.study.question.space.key),
+                    ("rows", table_key(frame)),
+                    ("start", start),
+                    *choice_parts(part.study),
+                ],
             ),
             lambda: _speed_figures(part),
             bool,
@@ -78,7 +83,10 @@ def _rooflines(part: ReportedStudy, frame: pd.DataFrame, start: int, front: Mapp
 def _load_curves(
     part: ReportedStudy, frame: pd.DataFrame, start: int, front: Mapping[int, Any], kept: PageCache
 ) -> dict[str, Any]:
-    """Latency against load of front designs, as long as `LOAD_BUDGET_S` allows; known ones are always there."""
+    """Latency against load of front designs, as long as `LOAD_BUDGET_S` allows; known ones are always there.
+
+    None of requests that have no rate.
+    """
     study, figures, began = part.study, {}, time.monotonic()
     if not isinstance(study.question.workload.cases[0], ServingLoad):
         return {}
@@ -87,7 +95,10 @@ def _load_curves(
         curve = find_load_curve(part, values, kept)
         question = load_question(part, values)
         if curve is None and time.monotonic() - began < LOAD_BUDGET_S and not kept.is_late(question):
-            curve = keep_load_curve(part, values, kept)
+            try:
+                curve = keep_load_curve(part, values, kept)
+            except DesignError:  # users or requests at once in place of a rate
+                continue
         if curve is not None:
             figures[str(start + row)] = load_figure(name, curve).record()
         else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.execution.pool import dispatch
 from dse.space.errors import DesignError
 
 
@@ -87,3 +88,29 @@ class Unreadable:
 
     def __reduce__(self) -> Any:
         return getattr, (int, "field_of_a_newer_version")
+
+
+def unreadable(values: Sequence[int], marked: int) -> list[Any]:
+    """Squares, but a result that nobody can read of one value."""
+    return [Unreadable() if value == marked else value * value for value in values]
+
+
+def fork_and_die(value: int) -> int:
+    """Leave a process that holds all that this one has open, and end."""
+    if value == 1:
+        if not os.fork():
+            time.sleep(600)
+            os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+def wait_for_others(folder: str, process_id: int) -> int:
+    """The process; one of that number waits until another one has begun, and then takes longer than any start may."""
+    if os.getpid() == process_id:
+        while not list(Path(folder).iterdir()):
+            time.sleep(0.01)
+        dispatch.START_LIMIT_S = 0.0
+    else:
+        (Path(folder) / f"{os.getpid()}").touch()
+    return os.getpid()

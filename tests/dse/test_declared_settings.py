@@ -12,6 +12,7 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from dse.commands.notebook_api import find_study
 from dse.commands.settings_page import CONF, PAGE, USUAL_PRESET, read_preset, settings_page
 from dse.config.compose import compose, find_study_folder
 from dse.config.record_parser import USUAL_CHOICES, field_types, parse_settings, record_type
@@ -21,7 +22,7 @@ from dse.execution.study_settings import GROUPS, describe_unread_settings
 from dse.space.compatibility import case_type_of
 from dse.space.errors import DesignError
 from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at
-from dse.space.workload_settings import SETTINGS, SKIPPED_ROWS, CombinationSettings
+from dse.space.workload_settings import SETTINGS, SKIPPED_ROWS, CombinationSettings, ServingSettings
 
 COMBINATION = {spec.name for spec in fields(CombinationSettings)}
 INNER: dict[str, dict[str, Any]] = {
@@ -87,6 +88,21 @@ def test_presets_name_every_setting() -> None:
 
 def test_words_for_rows_that_are_skipped_are_those_of_traces() -> None:
     assert tuple(SKIP_RULES) == SKIPPED_ROWS
+
+
+@pytest.mark.parametrize("written", ["7", "7.0", "'7'"])
+def test_a_whole_number_is_one_however_it_is_written(written: str) -> None:
+    """The draws of a study take its seed as it is."""
+    seed = find_study("quickstart", f"seed={written}").seed
+    assert (seed, type(seed)) == (7, int)
+
+
+def test_a_percentile_is_per_cent_and_no_share() -> None:
+    load = {"ttft": "1 s", "tpot": "50 ms"}
+    assert parse_settings(ServingSettings, load | {"slo_percentile": 99}, "workload").slo_percentile == 99.0
+    for written in ("99%", 0.99):
+        with pytest.raises(DesignError, match=r"^workload.slo_percentile: 0.99 is below the minimum, 1; or set null$"):
+            parse_settings(ServingSettings, load | {"slo_percentile": written}, "workload")
 
 
 def wrong(spec: Field[Any], rng: random.Random) -> list[Any]:

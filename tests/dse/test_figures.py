@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dse.accuracy.measured_machines import MeasuredPoint, measured_points, published_die_areas, real_machines
@@ -16,11 +17,14 @@ from dse.config.compose import compose, find_study_folder
 from dse.config.question import Question, build_question
 from dse.evaluators import METRICS, evaluate, explain
 from dse.evaluators.evaluation import peak_rates
-from dse.execution.result_frame import knob_values, report_order
+from dse.execution.result_frame import DESIGN, knob_values, report_order
+from dse.execution.study import build_study
 from dse.report import interactivity
 from dse.report.design_figures import cost_figure, load_figure
 from dse.report.figure_style import palette, resolve_colours
 from dse.report.figures import FIGURES, MAX_BARS, build_figure
+from dse.report.page_cache import PageCache
+from dse.report.page_figures import _load_curves
 from dse.report.payload import report_payload
 from dse.report.plotly_library import FORMATS, write_figure
 from dse.report.reported_study import ReportedStudy
@@ -329,3 +333,19 @@ def test_a_page_has_figures_of_the_study_and_of_its_front(part: ReportedStudy) -
     assert set(figures["roofline"]) == {str(row) for row in range(len(front_of(part)))}
     assert figures["load"] == {}
     assert METRICS["die_mm2"].unit in figures["cost"]["panels"][0]["y"]["title"].replace("²", "2")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("workload.arrivals=offline",),
+        ("workload.arrivals=closed_loop", "workload.users=2", "workload.sessions={turns: 2, think: 1 s}"),
+    ],
+)
+def test_a_page_of_requests_without_a_rate_has_no_load_curve(words: tuple[str, ...], tmp_path: Path) -> None:
+    """And no error: nothing was asked of a rate."""
+    config = compose(["name=served", "+objectives.tpot=min", "workload.requests=4", *SERVING, *words])
+    study = build_study(config | {"run_dir": str(tmp_path)}, tmp_path)
+    frame = pd.DataFrame({DESIGN: ["one"], "front": [True]})
+    with PageCache(study) as kept:
+        assert _load_curves(ReportedStudy(study, frame, None, []), frame, 0, {0: {}}, kept) == {}

@@ -2,10 +2,12 @@
 
 import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dse.commands.notebook_api import find_study
+from dse.execution.pool import dispatch, local_processes
 from dse.execution.pool.choice import map_beside_this_process
 from dse.execution.pool.local_processes import LocalWorker
 from dse.execution.pool.worker_settings import WorkerSettings
@@ -16,6 +18,7 @@ from dse.explanations.parallel_evaluation import evaluate_in_processes, split_de
 from dse.search.samplers import RandomSampler
 from dse.space.design import Design, stack_designs
 from dse.space.machines import machine_of
+from tests.dse.pool_work import wait_for_others
 from tests.samples import AT_ONE_RATE
 
 DESIGNS = 24
@@ -102,10 +105,25 @@ def test_large_shares_and_answers_do_not_wait_for_each_other() -> None:
     ]
 
 
+def test_where_processes_end_as_they_start_all_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_processes, "COMMAND", "raise SystemExit('no room')")
+    work = partial(elsewhere, process_id=os.getpid())
+    assert map_beside_this_process(work, [[1, 2], [3], [-4]]) == [[1, 4], [9], [16]]
+
+
+def test_what_another_process_has_done_meanwhile_counts_however_long_this_one_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "START_LIMIT_S", 300.0)
+    here, other = map_beside_this_process(partial(wait_for_others, process_id=os.getpid()), [str(tmp_path)] * 2)
+    assert here == os.getpid()
+    assert [str(other)] == [path.name for path in tmp_path.iterdir()]
+
+
 def test_no_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list[LocalWorker]()
     start = LocalWorker.__init__
-    monkeypatch.setattr(LocalWorker, "__init__", lambda worker, errors: kept.append(worker) or start(worker, errors))
+    monkeypatch.setattr(LocalWorker, "__init__", lambda worker, *args: kept.append(worker) or start(worker, *args))
     with pytest.raises(ZeroDivisionError):
         map_beside_this_process(partial(divided, by=0), [1, 2])
     assert len(kept) == 1

@@ -1,5 +1,6 @@
 """Cases and breakdowns of a finished study are worked out once, unless they are damaged, stale or cannot be kept."""
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -8,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dse.commands.notebook_api import StoredStudy
+from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
 from dse.evaluators import evaluate
 from dse.execution.result_frame import knob_values
 from dse.execution.study import Study
-from dse.report import case_metrics, time_breakdown
+from dse.report import case_metrics, page_cache, time_breakdown
 from dse.report.case_metrics import rows_by_case
 from dse.report.figures import build_figure
+from dse.report.front_explanations import _followed_from
 from dse.report.payload import report_payload
-from dse.space.design import stack_designs
+from dse.space.design import key_of_leaves, stack_designs
 from dse.space.errors import DesignError
 from dse.store.store import Store
 from tests.dse.test_verify import products
@@ -170,3 +173,31 @@ def test_a_page_of_the_same_designs_spends_no_more(study: Study, worked: list[An
     assert worked == []
     change(study, "UPDATE explanations SET checksum = checksum + 1 WHERE question = 'late'")
     assert page(study) == whole
+
+
+def test_the_explanation_of_a_front_follows_from_names_and_sources_that_no_design_has() -> None:
+    """Of a stack that says of other chips that it was fitted on, and of a chip with another name."""
+    study, frame = find_study("mesh_llm"), pd.DataFrame({"design": ["one"]})
+    config, (first, *_) = study.config, study.config["chips"]
+    renamed = {**config["chips"], first: {**config["chips"][first], "choices": {"chip": "another"}}}
+    fitted = [replace(source, fitted_on=("another",)) for source in study.question.sources]
+    others = [
+        study,
+        replace(study, config={**config, "chips": renamed}),
+        replace(study, question=replace(study.question, sources=fitted)),
+    ]
+    keys = {key_of_leaves(_followed_from(other, frame, None, 0)) for other in others}
+    assert len(keys) == len(others)
+
+
+def test_kept_answers_follow_from_all_code_that_makes_them() -> None:
+    """Beside what reads models, of which workloads have keys, and what keeps and shows an answer."""
+    package = Path(page_cache.__file__).parents[1]
+    imported = {
+        name
+        for room in page_cache.WATCHED_PACKAGES
+        for path in (package / room).resolve().rglob("*.py")
+        for name in re.findall(r"^ *from dse\.(\w+)", path.read_text(), re.MULTILINE)
+    }
+    others = {"huggingface", "store", "terminal"}
+    assert {name for name in imported if (package / name).is_dir()} <= {*page_cache.WATCHED_PACKAGES, *others}

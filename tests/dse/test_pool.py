@@ -31,7 +31,20 @@ from dse.execution.pool.threads import Threads
 from dse.execution.pool.worker_kind import PoolNotStartedError
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.space.errors import DesignError
-from tests.dse.pool_work import Unreadable, die_at_three, fragile, refuse_three, square, squares, types, where, who
+from dse.terminal.orphan_processes import list_child_processes
+from tests.dse.pool_work import (
+    Unreadable,
+    die_at_three,
+    fork_and_die,
+    fragile,
+    refuse_three,
+    square,
+    squares,
+    types,
+    unreadable,
+    where,
+    who,
+)
 
 MakePool = Callable[..., Pool]
 
@@ -171,6 +184,13 @@ def test_a_value_that_no_worker_can_read_fails_alone_and_in_the_worker_s_words(p
 
 
 @own_processes
+def test_a_result_that_cannot_be_read_here_fails_alone(pool: MakePool) -> None:
+    found = answers_of(pool(batches=True, retries=0), partial(unreadable, marked=1), range(3))
+    assert [answer.failure is None for _, answer in sorted(found.items())] == [True, False, True]
+    assert "field_of_a_newer_version" in found[1].failure.reason  # type: ignore[union-attr]
+
+
+@own_processes
 def test_a_value_that_cannot_be_sent_fails_alone(pool: MakePool) -> None:
     found = answers_of(pool(batches=True), types, [1, threading.Lock(), 2])
     assert [answer.failure is None for _, answer in sorted(found.items())] == [True, False, True]
@@ -300,6 +320,40 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path, signal_n
     finally:
         for pid in filter(runs, started):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_death_is_seen_although_a_process_that_the_worker_left_holds_its_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "POLL_S", 0.2)
+    before = list_child_processes()
+    with closing(Pool(LocalProcesses(1), PoolRules(retries=0))) as made:
+        failures = {answer.key: answer.failure for answer in made.map(fork_and_die, range(3), failures=True)}
+    assert [place for place, failure in failures.items() if failure and failure.died] == [1]
+    assert list_child_processes() <= before
+
+
+def test_a_pool_that_ends_leaves_the_workers_of_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "START_LIMIT_S", PATIENCE)
+    with closing(Pool(LocalProcesses(1))) as first:
+        before = first.map_in_order(who, [0.0])
+        with closing(Pool(LocalProcesses(1))) as second, pytest.raises(DesignError, match="died at the same designs"):
+            second.map_in_order(die_at_three, [3])
+        assert first.map_in_order(who, [0.0]) == before
+
+
+def test_a_pool_whose_example_cannot_be_sent_ends_what_its_kind_has_started() -> None:
+    class Kind(ThisProcess):
+        closed = 0
+
+        def encode(self, value: Any) -> Any:
+            raise pickle.PicklingError("it is of the script")
+
+        def close(self) -> None:
+            self.closed += 1
+
+    kind = Kind()
+    with pytest.raises(PoolNotStartedError, match="cannot be sent to another process: it is of the script"):
+        Pool(kind, example=(squares, [1]))
+    assert kind.closed == 1
 
 
 def test_processes_for_which_there_is_no_room_are_an_error_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

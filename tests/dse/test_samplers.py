@@ -323,6 +323,20 @@ def test_auto_takes_processes_and_goes_on_alone_where_these_end_as_they_start(
     assert starts or messages[1].endswith("no room; workers=serial evaluates in this process, as now")
 
 
+def test_auto_goes_on_alone_with_all_designs_where_what_evaluates_cannot_be_sent() -> None:
+    """As a function of a script, also where no example was to be sent before."""
+    messages: list[str] = []
+    settings = WorkerSettings("auto", count=2, start_time=0.0)
+    workers = make_workers(settings, lambda batch: instant(batch), window=0, designs=40, example=[], say=messages.append)
+    workers.submit([(f"{number}", {}, base()) for number in range(40)])
+    results: list[DesignResult] = []
+    while len(results) < 40:
+        results += workers.collect()
+    workers.close()
+    assert sorted(int(result.key) for result in results) == list(range(40))
+    assert "cannot be sent to another process" in messages[1]
+
+
 def test_a_ray_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the settings of a private cluster are taken back."""
     import ray

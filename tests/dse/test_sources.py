@@ -5,6 +5,7 @@ import copy
 import json
 import os
 import pickle
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -259,11 +260,21 @@ def test_a_file_is_parsed_once_while_it_is_unchanged(tmp_path: Path, monkeypatch
     parsed: list[str] = []
     monkeypatch.setattr(yaml_files, "parse_yaml", lambda text: parsed.append(text) or {"chips": [text]})
     path.write_text("one")
+    os.utime(path, (1e9, 1e9))
     read_document(path)["chips"].append("other")
     assert read_document(path) == {"chips": ["one"]}
     assert parsed == ["one"]
     path.write_text("two!")
     assert read_document(path) == {"chips": ["two!"]}
+
+
+def test_a_file_that_changes_twice_in_a_moment_is_read_twice(tmp_path: Path) -> None:
+    """Clocks of file systems have ticks of some milliseconds: both have one time and one size."""
+    path, now = tmp_path / "study.yaml", time.time_ns()
+    for text in ("chips: [a100]", "chips: [h100]"):
+        path.write_text(text)
+        os.utime(path, ns=(now, now))
+        assert f"chips: [{list_study_chips(path.parent)[0]}]" == text
 
 
 NO_FIELDS = ("[1, 2]", "chips: [", "a: 1\na: 2", "[" * 3000, "x: !!python/name:os.system", "\x00", "", "n: !!int word")

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("flat_stack")
         (["chip=h200", "devices=4", "rate='1 Hz'"], "expected devices or rate, got both"),
         (["chip=h200", "devices=none"], "devices: 'none' is not a number; write a number"),
         (["chip=[h200,h200]", "devices=1"], "is listed twice"),
-        (["chip=h200", "devices=1", "slo_percentile=0"], "slo_percentile: must be above 0"),
+        (["chip=h200", "devices=1", "slo_percentile=0"], "slo_percentile: 0 is below the minimum, 1"),
+        (["chip=h200", "devices=1", "slo_percentile=99%"], "slo_percentile: 0.99 is below the minimum, 1"),
         (["chip=h200", "devices=1", "apart=maybe"], "no option 'maybe'; valid: false, true"),
         (
             ["chip=h200", "devices=2", "disaggregated=false", "mapping.serving.prefill_instances=1"],

@@ -1,12 +1,13 @@
 """Workers by the settings of a study: their kind, and maps on workers that end with the map."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 from dse.execution.pool.dispatch import Pool, PoolRules
 from dse.execution.pool.local_processes import LocalProcesses, WithThisProcess
 from dse.execution.pool.this_process import ThisProcess
-from dse.execution.pool.worker_kind import WorkerKind
+from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind
 from dse.execution.pool.worker_settings import WorkerSettings
 
 T = TypeVar("T")
@@ -44,6 +45,10 @@ def map_on_workers(settings: WorkerSettings, work: Callable[[T], R], values: Seq
         pool.close()
 
 
+RULES_BESIDE = PoolRules(retries=0, at_start=True)
+"""Rules of a pool beside this process, which does what fails elsewhere."""
+
+
 def map_beside_this_process(work: Callable[[T], R], values: Sequence[T]) -> list[R]:
     """Results of a function for a few values: the first here, the others in processes.
 
@@ -51,9 +56,9 @@ def map_beside_this_process(work: Callable[[T], R], values: Sequence[T]) -> list
         work: found in a module by its name, or a `partial` of such a function; what fails elsewhere is done here.
         values: those that take longest first.
     """
-    pool = Pool(WithThisProcess(len(values)), PoolRules(retries=0, at_start=True))
-    try:
-        answers = {answer.key: answer for answer in pool.map(work, values, failures=True)}
-    finally:
-        pool.close()
-    return [work(value) if answers[place].failure else answers[place].value for place, value in enumerate(values)]
+    results: dict[int, R] = {}
+    with suppress(PoolNotStartedError), closing(Pool(WithThisProcess(len(values)), RULES_BESIDE)) as pool:
+        for answer in pool.map(work, values, failures=True):
+            if answer.failure is None:
+                results[answer.key] = answer.value
+    return [results[place] if place in results else work(value) for place, value in enumerate(values)]

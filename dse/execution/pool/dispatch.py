@@ -176,7 +176,6 @@ class Pool:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._kind, self._rules, self._say = kind, rules or PoolRules(), say
-        self._example = None if example is None else tuple(map(self._encode_work, example))
         self._warm = example is not None
         self._queue, self._suspects = deque[Item](), deque[Item]()
         self._work: _Work | None = None
@@ -189,6 +188,7 @@ class Pool:
         self._most, self._wanted, self._looked = inf, 0, -inf
         self._gone = 0.0
         try:
+            self._example = None if example is None else tuple(map(self._encode_work, example))
             self._hire()
         except BaseException:
             self.close()
@@ -233,6 +233,8 @@ class Pool:
         """
         while self._unanswered and not self._answers:
             self._assign()
+            if self._answers:  # items that cannot be sent
+                break
             try:
                 self._listen()
             except PoolNotStartedError:
@@ -430,8 +432,11 @@ class Pool:
                 self._lose_worker(worker, str(error))
             else:
                 self._take_reply(worker, reply)
-        for worker in busy.values():
-            if time.monotonic() > self._deadline(worker):
+        late = [worker for worker in busy.values() if time.monotonic() > self._deadline(worker)]
+        # what this process did meanwhile may have taken longer than the limit: who has replied since is not late
+        replied = {id(handle) for handle in self._kind.wait([worker.handle for worker in late], 0.0)} if late else set[int]()
+        for worker in late:
+            if id(worker.handle) not in replied:
                 self._expire_worker(worker)
 
     def _take_reply(self, worker: _Worker, reply: Reply) -> None:
@@ -476,6 +481,7 @@ class Pool:
         self._drop_worker(worker)
         self._kind.check(after_death=True)
         if worker.starting:
+            self._put_back(worker)
             self._false_starts += not worker.warm
             self._warm = False  # the example itself may be what kills
             if self._false_starts > MAX_STARTS:
@@ -483,7 +489,6 @@ class Pool:
                     f"workers: {self._false_starts} in a row ended during their start; "
                     f"the last one: {reason}{self._kind.last_words()}; workers=serial evaluates in this process"
                 )
-            self._put_back(worker)
             return
         items = [item for batch in worker.sent for item in batch]
         if len(items) == 1 and not worker.company:

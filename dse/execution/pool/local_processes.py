@@ -5,6 +5,7 @@ reaches this process only, and it ends with this process.
 """
 
 import contextlib
+import itertools
 import os
 import pickle
 import selectors
@@ -26,7 +27,10 @@ from dse.terminal.child_python import build_child_environment, build_python_comm
 COMMAND = "import sys; from dse.execution.pool.local_worker import run_worker; run_worker(int(sys.argv[1]))"
 
 MARK = "DSE_WORKER_OF"
-"""Variable of workers and of what they start: the process that started them."""
+"""Variable of workers and of what they start: the process that started them, and which of its pools, as 4711.2."""
+
+NUMBERS = itertools.count(1)
+"""Numbers of the pools of this process."""
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that limit the threads of numerical libraries; a worker has one CPU, unless they are set."""
@@ -37,16 +41,17 @@ class LocalWorker:
 
     Args:
         errors: file for what it writes to standard error.
+        mark: of its pool, by which what it starts is found when it has died.
 
     Raises:
         OSError: no process or socket can be made.
     """
 
-    def __init__(self, errors: Any) -> None:
+    def __init__(self, errors: Any, mark: str) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
         self._out, self._in, self._closed = bytearray(), bytearray(), False
-        environment = {**dict.fromkeys(THREADS, "1"), **build_child_environment(), MARK: str(os.getpid())}
+        environment = {**dict.fromkeys(THREADS, "1"), **build_child_environment(), MARK: mark}
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.callback(self.socket.close)
             self.process = subprocess.Popen(
@@ -93,6 +98,15 @@ class LocalWorker:
                 pass
             self._closed = True
 
+    def look(self) -> None:
+        """Note whether the process has ended.
+
+        Its socket does not say so while a process that it left holds it too.
+        """
+        if self.process.poll() is not None:
+            self.read()
+            self._closed = True
+
     def take(self) -> Reply:
         """Reply to the oldest call that has none yet."""
         if len(self._in) < HEADER or not self.ready:
@@ -102,7 +116,10 @@ class LocalWorker:
             raise WorkerLostError(DIED)
         message = bytes(memoryview(self._in)[HEADER:end])
         del self._in[:end]
-        reply = pickle.loads(message)
+        try:
+            reply = pickle.loads(message)
+        except Exception as error:  # a result that this process cannot read
+            raise WorkerLostError(f"its result: {type(error).__name__}: {error}") from None
         if isinstance(reply, str):
             raise WorkerLostError(reply)
         return Reply(*reply)
@@ -127,6 +144,7 @@ class LocalProcesses(WorkerKind[Any]):
         self._count = count or cpu_count()
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the pool
         self._running: list[LocalWorker] = []
+        self._mark = f"{os.getpid()}.{next(NUMBERS)}"  # other pools of this process end what their own workers left
         left.adopt_orphans()
 
     def count(self) -> int:
@@ -147,7 +165,7 @@ class LocalProcesses(WorkerKind[Any]):
             PoolNotStartedError: the machine has no room for one.
         """
         try:
-            worker = LocalWorker(self._errors)
+            worker = LocalWorker(self._errors, self._mark)
         except OSError as error:
             raise refuse_start("processes do", error) from None
         self._running = [*(other for other in self._running if other.process.returncode is None), worker]
@@ -162,6 +180,9 @@ class LocalProcesses(WorkerKind[Any]):
             while not (ready := [handle for handle in handles if handle.ready]):
                 events = selector.select(max(0.0, end - time.monotonic()))
                 if not events:
+                    for handle in handles:
+                        handle.look()
+                    ready = [handle for handle in handles if handle.ready]
                     break
                 for key, event in events:
                     if event & selectors.EVENT_WRITE:
@@ -175,7 +196,7 @@ class LocalProcesses(WorkerKind[Any]):
         """End what dead workers left; processes themselves are never all lost."""
         if after_death:
             spared = {worker.process.pid for worker in self._running if worker.process.returncode is None}
-            left.end_children(0.0, f"{MARK}={os.getpid()}", spared)
+            left.end_children(0.0, f"{MARK}={self._mark}", spared)
 
     def last_words(self) -> str:
         """Last line that a worker wrote to standard error, after a colon."""
