@@ -78,6 +78,7 @@ def run_study(study: Study, report_progress: ProgressCallback = skip_progress) -
         raise DesignError(
             f"search.sampler: none, but only a search evaluates at fidelity={study.fidelity}; add search=nsga2 or search=random"
         )
+    study.crew.check_count()
     refuse_missing_metrics(study)
     if study.search.sampler == CERTIFY:
         single_space(study)

@@ -23,7 +23,7 @@ from dse.config import untrusted_files as strangers
 from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
 from dse.config.engine_settings import settle_engine
-from dse.config.override_errors import describe_broken_reference, explain_override_error
+from dse.config.override_errors import describe_broken_reference, explain_override_error, find_chosen_part
 from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
 from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record, parse_setting
@@ -287,6 +287,8 @@ def _shorten_errors(typed: list[str], *, trust: bool) -> Iterator[None]:
 
     from dse.config.sweep_syntax import extract_first_statement
 
+    if part := find_chosen_part(typed):
+        raise DesignError(part)
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:

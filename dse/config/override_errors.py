@@ -35,6 +35,22 @@ MOST_NAMED = 4
 """Addresses at most that a refusal names for one that is too short."""
 
 
+def find_chosen_part(words: Sequence[str]) -> str:
+    """Which word of a line chooses what presets are made of in the place of a preset; "" where none does.
+
+    >>> find_chosen_part(["chip=h200", "mapping=parts/serving"]).partition(";")[0]
+    'mapping: parts/serving is a part of presets and not a mapping'
+    >>> find_chosen_part(["chip=h200", "mapping=serving", "space.mapping.both.tp=parts/serving"])
+    ''
+    """
+    for word in words:
+        group, _, name = word.lstrip("+").partition("=")
+        if name.startswith("parts/") and (SHIPPED_CONF / group / "parts").is_dir():
+            known = sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml"))
+            return f"{group}: {name} is a part of presets and not a {group}; {suggest_nearest(name.partition('/')[2], known)}"
+    return ""
+
+
 def explain_override_error(error: Exception, overrides: Sequence[str], chosen: Callable[[], dict[str, Any]]) -> str:
     """An error of Hydra as one line, in the addresses of the user.
 

@@ -223,6 +223,8 @@ def make_workers(
     def start_workers() -> StudyWorkers:
         return StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, example=example, say=say)
 
+    if designs < 1:  # a search that has ended starts no process to find that out
+        return SerialWorkers(evaluate, settings.retries)
     if settings.kind == "auto":
         return AutoWorkers(SerialWorkers(evaluate, settings.retries), start_workers, settings, designs, say)
     return start_workers()

@@ -139,7 +139,7 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         CompileNotice.hand_over()
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():  # a closed one is None
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 

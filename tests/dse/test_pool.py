@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dse.commands.notebook_api import find_study
-from dse.execution.pool import dispatch, local_processes
+from dse.execution.pool import dispatch, local_processes, worker_settings
 from dse.execution.pool.affinity import Item
 from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import ItemAnswer, Pool, PoolRules
@@ -30,6 +30,7 @@ from dse.execution.pool.this_process import ThisProcess
 from dse.execution.pool.threads import Threads
 from dse.execution.pool.worker_kind import PoolNotStartedError
 from dse.execution.pool.worker_settings import WorkerSettings
+from dse.execution.workers import SerialWorkers, make_workers
 from dse.space.errors import DesignError
 from dse.terminal.orphan_processes import list_child_processes
 from tests.dse.pool_work import (
@@ -234,6 +235,33 @@ def test_workers_never_have_more_items_than_the_window(pool: MakePool) -> None:
         left -= len(made.collect())
         most = max(most, sum(len(batch) for worker in made._workers for batch in worker.sent))
     assert most <= 4
+
+
+def test_no_more_workers_start_than_the_window_has_items() -> None:
+    """Of any number that is wanted; without a window all of them start."""
+    with closing(Pool(Threads(5), PoolRules(window=3))) as few, closing(Pool(Threads(5))) as all_of_them:
+        assert (few.count, len(few._workers)) == (3, 3)
+        assert (all_of_them.count, len(all_of_them._workers)) == (5, 5)
+        assert few.map_in_order(square, range(9)) == [value * value for value in range(9)]
+
+
+def test_more_processes_than_a_machine_can_use_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they would run here; a cluster may have as many."""
+    monkeypatch.setattr(worker_settings, "cpu_count", lambda: 2)
+    refusal = r"^workers\.count: 33 processes for 2 CPUs; at most 32 here; all takes one per CPU$"
+    for kind in ("auto", "processes", "ray"):
+        WorkerSettings(kind, 32).check_count()
+        WorkerSettings(kind, 33, address="host:6379").check_count()
+        with pytest.raises(DesignError, match=refusal):
+            WorkerSettings(kind, 33).check_count()
+    WorkerSettings("serial", 33).check_count()
+
+
+def test_workers_with_nothing_to_do_start_no_process() -> None:
+    for kind in ("auto", "processes", "ray"):
+        workers = make_workers(WorkerSettings(kind), lambda batch: [], window=4, designs=0, example=[], say=lambda text: None)
+        assert isinstance(workers, SerialWorkers)
+        workers.close()
 
 
 @own_processes

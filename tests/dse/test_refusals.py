@@ -282,3 +282,10 @@ def test_what_reads_nothing_of_main_memory_meets_no_banks(words: tuple[str, ...]
     question = asked("chip=h200", "stack=ideal", *words, "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=6")
     with pytest.raises(DesignError, match=r"fidelity: events simulates only main memory .*; use analytical$"):
         evaluate(stack_designs([question.base]), question.workload, fidelity="events")
+
+
+@pytest.mark.parametrize("name", ["serving", "nothing"])
+def test_a_part_of_presets_is_no_mapping_that_a_line_chooses(name: str) -> None:
+    """Whether there is such a part or not."""
+    with pytest.raises(DesignError, match=f"^mapping: parts/{name} is a part of presets and not a mapping; .*npu_serving"):
+        compose(["chip=npu64", f"mapping=parts/{name}"])

@@ -67,6 +67,13 @@ def test_the_longest_words_of_the_one_column_leave_room_to_the_other() -> None:
     assert text.count("die") == 9
 
 
+def test_a_closed_error_stream_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the shell closed it, Python has none."""
+    monkeypatch.setattr("sys.stderr", None)
+    with ProgressBar("search") as bar:
+        bar.update(1, 2, "front 1")
+
+
 def test_who_has_no_bar_hears_that_nothing_is_done_yet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -343,6 +343,7 @@ class Pool:
         now = time.monotonic()
         if now - self._looked > POLL_S:
             count, self._looked = self._kind.count(), now
+            count = min(count, self._rules.window or count)  # others would never have an item
             if count != self._wanted:
                 self._wanted, self._most = count, inf
             for worker in [worker for worker in self._workers if worker.starting == 2][: max(0, len(self._workers) - count)]:

@@ -3,7 +3,11 @@
 import os
 from dataclasses import dataclass
 
+from dse.space.errors import DesignError
 from dse.space.fields import computed_field, integer_field, option_field, quantity_field
+
+MOST_PER_CPU = 16
+"""Processes for each CPU of this machine, at most; more of them only take its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,18 @@ class WorkerSettings:
     def expected_count(self) -> int:
         """Number of workers, where all that there are on this machine are meant by 0."""
         return 1 if self.kind == "serial" else self.count or cpu_count()
+
+    def check_count(self) -> None:
+        """Refuse more processes than this machine could ever keep busy.
+
+        Raises:
+            DesignError: `count` is too high, and the workers are not those of a cluster.
+        """
+        most = MOST_PER_CPU * cpu_count()
+        if self.kind != "serial" and not self.address and self.count > most:
+            raise DesignError(
+                f"workers.count: {self.count:,} processes for {cpu_count()} CPUs; at most {most} here; all takes one per CPU"
+            )
 
 
 def cpu_count() -> int:
