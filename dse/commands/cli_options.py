@@ -413,7 +413,7 @@ dashboard opens in some seconds, the journal has the front, the best of the othe
     ),
     "figure": Command(
         "STUDY NAME [overrides]",
-        "a figure of a study as HTML, SVG or PNG: front, throughput per user, latency against load, roofline, cost",
+        "a figure of a study as HTML, SVG or PNG: pareto, throughput per user, latency against load, roofline, cost",
         """\
 Draws one figure from the stored results of a study, and writes it to a file by the end of its name: .html (a page of its own),
 .svg or .png (which need pip install 'mesh-dse[figures]' and Chromium). dse.load(STUDY).figure(NAME) has the same in Python.
