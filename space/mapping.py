@@ -11,7 +11,9 @@ from dse.space.inference_engine import InferenceEngine
 from dse.space.memory_tiers import PlacementPlan
 from dse.space.number_formats import BYTES_BY_FORMAT as BYTES_BY_FORMAT
 from dse.space.number_formats import explain_unfit, formats_of_tensor
+from dse.space.serving_plan import ADMISSION_RULES as ADMISSION_RULES  # former names of packages lead here
 from dse.space.serving_plan import FORMER_POLICIES, KV_TRANSFERS, ROUTING, SNAPSHOT, ServingPlan
+from dse.space.serving_plan import PREFIX_STORES as PREFIX_STORES
 from dse.space.stack import Stack
 
 PREFETCH = ("none", "whole", "partial")

@@ -255,10 +255,10 @@ def test_sessions_are_asked_for_in_words() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("'workload.sessions={turns: 4}'", "are not turns and a time to think"),
+        ("'workload.sessions={turns: 4}'", r"workload\.sessions\.think: missing; time from an answer to the next turn"),
         ("'workload.sessions={turns: 4, think: 2 s, sistem: 3}'", "did you mean 'system'"),
-        ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload.sessions: 0.5 turns"),
-        ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", "no spread 'even'"),
+        ("'workload.sessions={turns: 0.5, think: 2 s}'", r"workload\.sessions\.turns: 0\.5 is below the minimum, 1"),
+        ("'workload.sessions={turns: 4, think: 2 s, spread: even}'", r"workload\.sessions\.spread: no option 'even'"),
         ("workload.arrivals=closed_loop workload.users=3", "closed_loop needs sessions; set workload.sessions="),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop", "arrivals=closed_loop needs"),
         ("'workload.sessions={turns: 4, think: 2 s}' workload.arrivals=closed_loop workload.users=999", "999 of"),
