@@ -116,8 +116,8 @@ class StudyWorkers:
 class SerialWorkers(StudyWorkers):
     """The process itself as the only worker; a design that hangs cannot be stopped."""
 
-    def __init__(self, evaluate: Evaluate, retries: int = 0) -> None:
-        super().__init__(ThisProcess(), evaluate, WorkerSettings("serial", retries=retries))
+    def __init__(self, evaluate: Evaluate, retries: int = 0, window: int = 0) -> None:
+        super().__init__(ThisProcess(), evaluate, WorkerSettings("serial", retries=retries), window=window)
 
 
 class AutoWorkers:
@@ -226,7 +226,7 @@ def make_workers(
     if designs < 1:  # a search that has ended starts no process to find that out
         return SerialWorkers(evaluate, settings.retries)
     if settings.kind == "auto":
-        return AutoWorkers(SerialWorkers(evaluate, settings.retries), start_workers, settings, designs, say)
+        return AutoWorkers(SerialWorkers(evaluate, settings.retries, window), start_workers, settings, designs, say)
     return start_workers()
 
 

@@ -433,6 +433,22 @@ def test_no_one_waits_for_a_kind_that_has_no_worker(monkeypatch: pytest.MonkeyPa
         made.map_in_order(square, [1])
 
 
+def test_this_process_does_all_that_there_is_in_one_batch() -> None:
+    sizes: list[int] = []
+
+    def evaluate(values: Sequence[int]) -> list[int]:
+        sizes.append(len(values))
+        return [value * value for value in values]
+
+    with closing(Pool(ThisProcess(), PoolRules(window=16, batches=True))) as own:
+        for first in range(0, 80, 16):
+            for place in range(first, first + 16):
+                own.submit(evaluate, [Item(place, place)])
+            while own.collect():
+                pass
+    assert sizes == [1, 15, 16, 16, 16, 16]  # the first tells what one takes
+
+
 def test_a_pool_of_this_process_has_one_worker_and_no_other_process() -> None:
     with closing(Pool(ThisProcess())) as made:
         assert {pid for pid, _ in made.map_in_order(who, [0.0] * 5)} == {os.getpid()}

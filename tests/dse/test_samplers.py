@@ -286,7 +286,7 @@ def test_auto_goes_on_alone_where_ray_does_not_start() -> None:
     messages: list[str] = []
     evaluate = lambda batch: [DesignResult(entry[0], entry[1], seconds=0.01) for entry in batch]  # noqa: E731
     workers = AutoWorkers(
-        SerialWorkers(evaluate), refused, WorkerSettings("auto", count=2, start_time=0.0), 400, messages.append
+        SerialWorkers(evaluate, window=20), refused, WorkerSettings("auto", count=2, start_time=0.0), 400, messages.append
     )
     workers.submit([(f"{number}", {}, base()) for number in range(400)])
     results: list[DesignResult] = []
@@ -310,7 +310,7 @@ def test_auto_takes_processes_and_goes_on_alone_where_these_end_as_they_start(
         monkeypatch.setattr("dse.execution.pool.local_processes.COMMAND", "raise SystemExit('no room')")
     messages: list[str] = []
     settings = WorkerSettings("auto", count=2, start_time=0.0)
-    workers = make_workers(settings, instant, window=0, designs=400, example=[], say=messages.append)
+    workers = make_workers(settings, instant, window=10, designs=400, example=[], say=messages.append)
     workers.submit([(f"{number}", {}, base()) for number in range(400)])
     results: list[DesignResult] = []
     while len(results) < 400:
@@ -327,7 +327,7 @@ def test_auto_goes_on_alone_with_all_designs_where_what_evaluates_cannot_be_sent
     """As a function of a script, also where no example was to be sent before."""
     messages: list[str] = []
     settings = WorkerSettings("auto", count=2, start_time=0.0)
-    workers = make_workers(settings, lambda batch: instant(batch), window=0, designs=40, example=[], say=messages.append)
+    workers = make_workers(settings, lambda batch: instant(batch), window=10, designs=40, example=[], say=messages.append)
     workers.submit([(f"{number}", {}, base()) for number in range(40)])
     results: list[DesignResult] = []
     while len(results) < 40:

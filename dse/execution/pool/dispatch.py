@@ -222,7 +222,8 @@ class Pool:
         before = len(self._queue)
         self._queue.extend(items)
         self._unanswered += len(self._queue) - before
-        self._assign()
+        if self._kind.works_ahead:
+            self._assign()
 
     def collect(self) -> list[ItemAnswer]:
         """Answers as soon as there are any; workers that died or hang are replaced meanwhile.
@@ -240,7 +241,8 @@ class Pool:
             except PoolNotStartedError:
                 if not self._answers:  # what came before it is answered first, and the next start fails again
                     raise
-        self._assign()  # so that workers go on while answers are looked at
+        if self._kind.works_ahead:
+            self._assign()  # so that workers go on while answers are looked at
         answers, self._answers = self._answers, []
         self._unanswered -= len(answers)
         return answers
@@ -364,7 +366,9 @@ class Pool:
         """Send workers what they can take; cheap batches two deep, to hide their travel."""
         if not self._queue and not self._suspects:
             return
-        depth = 2 if self._rules.batches and self._pace.seconds * self._batch_size() < BATCH_S / 2 else 1
+        depth = (
+            2 if self._kind.works_ahead and self._rules.batches and self._pace.seconds * self._batch_size() < BATCH_S / 2 else 1
+        )
         for level in range(depth):
             for worker in self._workers:
                 up = not worker.starting or (self._rules.at_start and not level)
@@ -372,7 +376,8 @@ class Pool:
                     self._send(worker, batch)
 
     def _batch_size(self) -> int:
-        share = max(1, -(-self._rules.window // (2 * max(1, self._wanted)))) if self._rules.window else len(self._queue)
+        ways = 2 * max(1, self._wanted) if self._kind.works_ahead else 1
+        share = max(1, -(-self._rules.window // ways)) if self._rules.window else len(self._queue)
         return self._pace.choose_batch_size(share) if self._rules.batches else 1
 
     def _next_batch(self, worker: _Worker, level: int) -> list[Item]:

@@ -36,6 +36,8 @@ class ThisProcessWorker:
 class ThisProcess(WorkerKind[ThisProcessWorker]):
     """Kind of one worker, which is this process."""
 
+    works_ahead = False
+
     def count(self) -> int:
         """Number of workers, which is one."""
         return 1

@@ -33,9 +33,12 @@ class WorkerKind(Generic[H]):
 
     Attributes:
         children: whether workers are children of this process, whose CPU time the kernel adds to its own.
+        works_ahead: whether workers work while this process does something else; if not, they are sent what there is only
+            when their answers are waited for, in batches that are as large as can be.
     """
 
     children = False
+    works_ahead = True
 
     def count(self) -> int:
         """Number of workers that there should be now."""

@@ -40,7 +40,7 @@ class WorkerSettings:
         "s",
         "start of worker processes; `auto` starts them when they save more",
         positive=True,
-        default=2.0,
+        default=4.0,
         unread={"workers.kind": ("serial", "processes", "ray")},
     )
     address: str = computed_field('address of a running Ray cluster; "" for this machine', "")
