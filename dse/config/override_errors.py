@@ -66,8 +66,10 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     group = re.search(r"Could not (?:find|load) '([\w/]+)/([^']*)'", text)
     if group:
-        known = {path.stem for path in (SHIPPED_CONF / group[1]).glob("*.yaml")}
-        return f"{group[1]}: no option {group[2]!r}; {suggest_nearest(group[2], known)}"
+        where, _, folder = group[1].partition("/")
+        name = f"{folder}/{group[2]}" if folder else group[2]
+        known = {path.stem for path in (SHIPPED_CONF / where).glob("*.yaml")}
+        return f"{where}: no option {name!r}; {suggest_nearest(group[2], known)}"
     several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
     if several:
         return f"chip: one chip, not {several.removeprefix('chip=')}; use dse compare {several}, or chips of a study"

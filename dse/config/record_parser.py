@@ -132,7 +132,8 @@ def parse_setting(value: Any, declared: Any, address: str) -> Any:
 def parse_record(cls: type[T], config: Any, address: str, sources: list[ConstantSource], *, owner: str = "") -> T:
     """A record from a dictionary of its fields: text with units, and constants with their source."""
     if not isinstance(config, Dict):
-        raise DesignError(f"{address}: {config!r} is not a group of fields; {_fields_text(address, cls)}")
+        given = "null" if config is None else repr(config)
+        raise DesignError(f"{address}: {given} is not a group of fields; {_fields_text(address, cls)}")
     hints = field_types(cls)  # type: ignore[arg-type]
     names = {
         spec.name: spec
@@ -338,7 +339,8 @@ def _parse_compound(value: Any, spec: Any, address: str) -> Any:
     if "group" in limits:
         if not isinstance(value, Dict):
             example = f", as in {limits['group']}" if limits["group"] else ""
-            raise DesignError(f"{address}: {value!r} is not a group of fields{example}")
+            given = "null" if value is None else repr(value)
+            raise DesignError(f"{address}: {given} is not a group of fields{example}")
         return value
     entries = value if isinstance(value, list) else []
     for entry in entries:

@@ -49,6 +49,8 @@ MISTAKES = [
     ("rn", "did you mean 'run'"),
     ("evaluate chip=npu_dsee", "did you mean 'npu_dse'"),
     ("evaluate model=[llama3_8b,llama9]", "model: no option 'llama9'"),
+    ("evaluate chip=parts/x", "chip: no option 'parts/x'; valid: a100"),
+    ("run study=quickstart screen=null", "screen: null is not a group of fields"),
     ("evaluate model.from_hf=nowhere/config.json", "model.from_hf: no file 'nowhere/config.json' here or in"),
     ("evaluate model.from_hf=nowhere model=qwen3_8b", "set by name and by model.from_hf"),
     ("evaluate model.from_hf=[]", "model.from_hf: an empty list"),
