@@ -58,9 +58,22 @@ def _entries(place: str) -> Callable[[], list[Entry]]:
 
 def _metrics() -> list[Entry]:
     from dse.evaluators.accounting.metrics import METRICS
+    from dse.reference.measure import metrics_by_workload
 
+    workloads = metrics_by_workload()
     return [
-        Entry(name, METRICS[name].definition, {"unit": Fact(METRICS[name].unit), "better": Fact(METRICS[name].better)})
+        Entry(
+            name,
+            METRICS[name].definition,
+            {
+                "unit": Fact(METRICS[name].unit),
+                "better": Fact("more" if METRICS[name].better == "max" else "less"),
+                "workloads": Fact(", ".join(workloads.get(name, ())) or None),
+                "computed from": Fact(", ".join(METRICS[name].needs) or None),
+                "over cases": Fact(METRICS[name].over),
+                "values": Fact(", ".join(f"{value} {word}" for value, word in enumerate(METRICS[name].words)) or None),
+            },
+        )
         for name in METRICS.names()
     ]
 
@@ -109,6 +122,8 @@ KINDS: Mapping[str, Kind] = {
         _entries("knobs:other_setting_entries"),
         ("unit", "default", "values"),
     ),
+    "options": Kind("words that settings may have", "", _entries("option_meanings:option_entries")),
+    "fidelities": Kind("how exactly a design is evaluated", "fidelity=NAME", _entries("fidelities:fidelity_entries")),
     "metrics": Kind("figures that an answer states", "", _metrics, ("unit", "better")),
     "studies": Kind("studies that ship or are in ./studies", "study=NAME", _entries("questions:study_entries")),
     "spaces": Kind("sets of knobs to search", "space=NAME", _entries("questions:space_entries"), ("knobs",)),

@@ -53,7 +53,8 @@ def _chip_entry(name: str) -> Entry:
         "stack": Fact(_choice(preset, "stack")),
         "inference engine": Fact(_choice(preset, "inference_engine")),
     }
-    facts |= {f"rows of {kind}": Fact(_measured_text(errors)) for kind, errors in _errors_by_kind(name).items()}
+    rows = (f"{kind}: {_measured_text(errors)}" for kind, errors in _errors_by_kind(name).items())
+    facts["measured rows"] = Fact("; ".join(rows) or None)
     return preset_entry("chip", name, facts)
 
 

@@ -1,16 +1,28 @@
 """Facts of settings: unit, values, default and readers of each address of a chip, a mapping, a workload, a model or a study."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from dse.reference.entries import Entry, Fact
 from dse.reference.presets import preset_names, read_preset
-from dse.reference.settings import Setting, declared_settings, default_text, settings_by_address, values_text
+from dse.reference.settings import WORD, Setting, declared_settings, default_text, settings_by_address, values_text
+from dse.reference.software import workload_name
+from dse.space.compatibility import KINDS
 from dse.space.machines import MACHINES
+from dse.space.required_parts import Parts
+from dse.space.software import SOFTWARE
 from dse.space.workload_settings import SETTINGS, CombinationSettings
 
 USUAL_PRESET = {"search": "auto", "verify": "none", "workers": "auto"}
 """Preset of each group of a study's settings that is chosen where nobody names one (`conf/config.yaml`)."""
+
+
+REGISTERED = {
+    *("allreduce", "collective", "dataflow", "gemm", "gemm_attention", "gemm_ffn", "gemv", "kv_placement", "policy"),
+    "prefill_policy",
+}
+"""Settings whose options a registry has, which installed packages extend, and not their declarations."""
 
 
 def knob_settings() -> Iterator[Setting]:
@@ -66,19 +78,39 @@ def other_setting_entries() -> list[Entry]:
     return setting_entries([*loads, *combination_settings(), *model_settings(), *groups])
 
 
+def declared_entries(root: str) -> list[Entry]:
+    """Entries of the settings of a chip or a mapping, one for each declaration: kinds of a part may differ at one address."""
+    alike: dict[tuple[str, ...], list[Setting]] = {}
+    for setting in knob_settings():
+        limits = setting.spec.metadata
+        if setting.address.startswith(f"{root}."):
+            words = (setting.address, str(limits["doc"]), _values(setting), default_text(setting.default))
+            alike.setdefault(words, []).append(setting)
+    return [_setting_entry(words[0], several) for words, several in alike.items()]
+
+
 def setting_entries(settings: Iterable[Setting]) -> list[Entry]:
     """Entries of settings, one an address, in their order."""
     return [_setting_entry(address, several) for address, several in settings_by_address(settings).items()]
 
 
 def _setting_entry(address: str, several: list[Setting]) -> Entry:
+    machines, workloads = _readers(address, several)
     facts = {
         "unit": Fact(_joined(_unit(setting.spec.metadata) for setting in several)),
-        "values": Fact(_joined(values_text(setting.spec) for setting in several)),
+        "values": Fact(_joined(_values(setting) for setting in several)),
         "default": Fact(_joined(default_text(setting.default) for setting in several)),
-        "read by": Fact(_joined(_readers(address, several)) or None),
+        "part": Fact(_joined(filter(None, (setting.part for setting in several))) or None),
+        "machines": Fact(", ".join(machines) or None),
+        "workloads": Fact(", ".join(workloads) or None),
     }
     return Entry(address, _joined(str(setting.spec.metadata["doc"]) for setting in several), facts)
+
+
+def _values(setting: Setting) -> str:
+    """Values of a setting; of one whose options are those of a registry, how to list them."""
+    name, text = setting.spec.name, values_text(setting.spec)
+    return text.replace(WORD, f"dse list options {name}=") if name in REGISTERED else text.replace(WORD, "text")
 
 
 def _unit(limits: Mapping[str, Any]) -> str:
@@ -91,16 +123,32 @@ def _joined(texts: Iterable[str]) -> str:
     return "; or ".join(dict.fromkeys(texts))
 
 
-def _readers(address: str, several: Iterable[Setting]) -> Iterator[str]:
-    """Kinds of machines that read a setting of a chip; records that declare another one."""
-    part = address.split(".")[1]
-    if address.startswith("chip."):
-        for machine in MACHINES.values():
-            kind = machine.needs.get(part)
-            if part in machine.may or (part in machine.needs and (kind is None or any(_is_below(s, kind) for s in several))):
-                yield machine.name.removeprefix("a ")
+def _readers(address: str, several: list[Setting]) -> tuple[list[str], list[str]]:
+    """Kinds of machines, and workloads, of which some read a setting of a chip or a mapping."""
+    root, part = address.split(".")[:2]
+    names = {part, "kernel"} if root == "mapping" else {part}
+    machines, workloads = dict[str, None](), dict[str, None]()
+    for (machine, case), kind in KINDS.items():
+        wholes = [MACHINES[machine]] if root == "chip" else [SOFTWARE[name] for name in kind.software]
+        if root in ("chip", "mapping") and any(_reads(whole, names, several) for whole in wholes):
+            machines[MACHINES[machine].name.removeprefix("a ")] = None
+            workloads |= dict.fromkeys(workload_name(case).split(", "))
+    return list(machines), list(workloads)
 
 
-def _is_below(setting: Setting, kind: type) -> bool:
-    """Whether a record or one of its parts declares a setting."""
-    return any(other.record is setting.record for other in declared_settings(kind, "part"))
+def _reads(whole: Parts, names: set[str], several: list[Setting]) -> bool:
+    """Whether a machine or software reads a part, of one of the kinds that declare a setting."""
+    records = {setting.record for setting in several}
+    for name in names:
+        kind = whole.needs.get(name)
+        if kind is not None and not records.isdisjoint(_records_below(kind)):
+            return True
+        if name in whole.may or (name in whole.needs and kind is None):
+            return True
+    return False
+
+
+@cache
+def _records_below(kind: type) -> frozenset[type]:
+    """A record and the records of its parts."""
+    return frozenset(setting.record for setting in declared_settings(kind, "part"))
