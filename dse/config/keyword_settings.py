@@ -59,7 +59,7 @@ class QuantityLike(Protocol):
 
 
 Setting: TypeAlias = (
-    "None | str | SupportsFloat | SupportsIndex | QuantityLike | os.PathLike[str] | Mapping[str, Setting] | Iterable[Setting]"
+    "str | SupportsFloat | SupportsIndex | QuantityLike | os.PathLike[str] | Mapping[str, Setting] | Iterable[Setting] | None"
 )
 """Value of a keyword argument."""
 
@@ -132,7 +132,7 @@ def read_settings(
     short = {word: value for word, value in given.items() if word not in known}
     if not short:
         return words
-    choices = tuple(filter(None, map(_read_choice, (*base, *words))))
+    choices = tuple({group: choice for group, choice in map(_read_choice, (*base, *words)) if group}.values())
     return [*words, *(_read_short_word(word, value, choices, trust) for word, value in short.items())]
 
 
@@ -155,7 +155,8 @@ def format_setting(value: Setting, address: str) -> str:
         return _format_quantity_like(value, address)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_format_element(part, address)}" for key, part in value.items()) + "}"
-    scalar = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
+    number: Any = value
+    scalar = number.item() if hasattr(number, "item") and getattr(number, "ndim", 0) == 0 else number
     if scalar is None:
         return "null"
     if isinstance(scalar, bool):
@@ -187,18 +188,16 @@ def _format_quantity_like(value: QuantityLike, address: str) -> str:
 def _check_overrides(override: Any) -> list[str]:
     words = [override] if isinstance(override, str) else override
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise DesignError(
-            f"overrides: {override!r} is no override; write it as on the command line, 'chip=a100', or as a keyword, chip='a100'"
-        )
+        raise DesignError(f"overrides: {override!r} is no override; write it as on the command line: 'chip=a100', 'seed=1'")
     return list(words)
 
 
-def _read_choice(override: str) -> str:
-    """An override that chooses what a configuration consists of, of several chips the first; empty string of another one."""
+def _read_choice(override: str) -> tuple[str, str]:
+    """Group and override of a choice of what a configuration consists of, of several chips the first; else empty strings."""
     group, _, name = override.partition("=")
     if group not in CHOICE_GROUPS and "@" not in group:
-        return ""
-    return f"{group}={name.strip('[] ').partition(',')[0]}" if group == "chip" else override
+        return "", ""
+    return group, f"{group}={name.strip('[] ').partition(',')[0]}" if group == "chip" else override
 
 
 def _read_short_word(word: str, value: Setting, choices: tuple[str, ...], trust: bool) -> str:
@@ -224,10 +223,10 @@ def _describe_unknown_word(word: str, index: SettingIndex) -> str:
     if word == "devices":
         return f"devices: no such setting; {DEVICES}"
     if workloads := workloads_with_field(word):
-        which = " or ".join(f"workload={name!r}" for name in workloads)
-        return f"{word}: workload.{word} belongs to {which}; choose one of these workloads"
+        return f"{word}: no field of this workload; set {' or '.join(f'workload={name!r}' for name in workloads)}"
     words = (*index.addresses, *CONFIGURATION_FIELDS)
-    nearest = get_close_matches(word, words, n=MAX_NEAREST, cutoff=0.6)
+    usual = index.workload | set(CONFIGURATION_FIELDS)
+    nearest = sorted(get_close_matches(word, words, n=MAX_NEAREST, cutoff=0.6), key=lambda name: name not in usual)
     shown = [f"{name!r} ({', '.join(index.addresses.get(name, (name,)))})" for name in nearest]
     hint = f"did you mean {' or '.join(shown)}?" if shown else "its addresses are in dse list knobs"
     return f"{word}: no such setting; {hint}"

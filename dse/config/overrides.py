@@ -108,7 +108,12 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             if value not in known:
                 raise DesignError(f"study: no study {value!r}; {suggest_nearest(value, known)}")
             if taken := next(
-                (name for name in known if name in CONFIGURATION_FIELDS and known[name].parent.parent == known[value].parent.parent), ""
+                (
+                    name
+                    for name in known
+                    if name in CONFIGURATION_FIELDS and known[name].parent.parent == known[value].parent.parent
+                ),
+                "",
             ):
                 raise DesignError(
                     f"study: beside {value!r} is a folder of a study called {taken!r}, a field of every study; rename it"

@@ -141,7 +141,7 @@ def _whynot_tool(study: str, design: str, words: list[str]) -> WhynotDocument:
     from dse.commands.explain import explain_dominance
     from dse.commands.whynot_output import dominance_record
 
-    return dominance_record(explain_dominance(study, words, which=design))
+    return dominance_record(explain_dominance(study, words, design=design))
 
 
 def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -> RunDocument:
