@@ -255,7 +255,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
-    several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
+    several = any(flag in ("-m", "--multirun") for flag in typed.flags)
     try:
         if not several:
             choices = _compose_line(typed)[1]
