@@ -81,6 +81,17 @@ def _run_compare(typed: Namespace) -> int:
     return 0
 
 
+def _run_sweep(typed: Namespace) -> int:
+    from dse.commands.sweep_output import write_sweep
+
+    page = Path(typed.page) if typed.page else Path("runs") / "sweep" / "sweep.html"
+    words = [*typed.hydra, *typed.words]
+    with compile_notice("sweep"):
+        write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
+    open_if_asked(typed, page)
+    return 0
+
+
 def _run_capacity(typed: Namespace) -> int:
     from dse.analysis.capacity import find_capacity
     from dse.commands.capacity_output import write_capacity
@@ -183,6 +194,44 @@ overrides:
         ),
         hydra=True,
         run=_run_compare,
+    ),
+    "sweep": Command(
+        "KEY=[VALUE,VALUE] [overrides]",
+        "every combination of some settings, without a study: the best first, by one metric",
+        """\
+Evaluates every combination of the settings that have several values. Prints the swept settings and a few metrics of each
+design, the best by the objective first; counts infeasible combinations by their commonest reasons. Writes
+runs/sweep/sweep.html: the objective over the swept setting with the most values.
+
+values of a setting:
+  chip=[h100,h200] chip=h100,h200           a list, or commas
+  'mapping.both.tp=range(1,9)'              from 1 to 8; a third number is the step
+  'chip.l2.size=tag(MB, choice(32,64))'     with one unit; or ['32 MB','64 MB']
+  workload.batch=[[1,32]]                   a list that is one value
+  model, workload, fidelity, precision, chip and mapping settings may be swept""",
+        (
+            CommandFlag(
+                ("--objective",),
+                "metric that orders the designs",
+                "METRIC",
+                "tpot",
+                default="the first that the workload has",
+                completes="metrics",
+            ),
+            CommandFlag(("--full",), "print all designs with all metrics"),
+            JSON_FLAG,
+            CommandFlag(("--out",), "write all designs, in SI units, to this file", "FILE.csv", "sweep.csv", default="no file"),
+            CommandFlag(("--page",), "write the page to this file", "FILE", "sweep.html", default="runs/sweep/sweep.html"),
+            OPEN_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse sweep chip=[h100,h200] mapping.both.tp=[1,2,4] --objective tpot",
+            "dse sweep model=llama3_8b chip=h100 workload.batch=[1,4,16] mapping.both.tp=[1,2] --out sweep.csv",
+            "dse sweep --json chip=wse2 workload=gemm mapping.rows=[200,300]",
+        ),
+        hydra=True,
+        run=_run_sweep,
     ),
     "capacity": Command(
         "chip=NAME devices=N [overrides]",
