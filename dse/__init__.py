@@ -5,8 +5,8 @@
 >>> answer.metrics["tpot"] < 0.02
 True
 
-Questions: `evaluate` one design, `compare` chips, find the `capacity` of a deployment, `run` or `load` a study, `explain` a
-design, ask `whynot` of a study, `validate` against published figures. Lists: `list_chips` and the like say what can be named.
+Questions: `evaluate` one design, `sweep` some settings, `compare` chips, find the `capacity` of a deployment, `run` or `load` a
+study, `explain` a design, ask `whynot` of a study, `validate` against published figures. `list_chips` and its like list names.
 Settings are keyword arguments (``batch=16``), a dictionary by address (``{"chip.l2.size": "64 MB"}``), or overrides as on the
 command line (``"workload.batch=[16]"``). Metrics are in SI. What a user can fix raises `DesignError`, whose ``address`` is the
 setting.
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from dse.commands.explain import explain_dominance as whynot
     from dse.commands.explain import explain_overrides as explain
     from dse.commands.notebook_api import StoredStudy as Study
-    from dse.commands.notebook_api import capacity, compare, evaluate, load, run, validate
+    from dse.commands.notebook_api import load, run
     from dse.commands.python_answers import Capacity, Comparison, Validation
     from dse.commands.python_answers import EvaluationAnswer as Evaluation
+    from dse.commands.python_answers import SweepAnswer as Sweep
     from dse.commands.python_lists import (
         list_chips,
         list_knobs,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         list_stacks,
         list_studies,
     )
+    from dse.commands.python_questions import capacity, compare, evaluate, sweep, validate
     from dse.commands.study_objective import StudyObjective
     from dse.explanations.dominance import DominanceReport
     from dse.explanations.explanation import Explanation
@@ -52,6 +54,7 @@ __all__ = [
     "LocalSearchSampler",
     "Study",
     "StudyObjective",
+    "Sweep",
     "Validation",
     "capacity",
     "compare",
@@ -67,6 +70,7 @@ __all__ = [
     "list_studies",
     "load",
     "run",
+    "sweep",
     "validate",
     "version",
     "whynot",
@@ -76,9 +80,10 @@ _MODULES = {
     "dse.analysis.capacity": ("ChipCapacity",),
     "dse.analysis.compare": ("ChipComparison",),
     "dse.commands.answer_documents": ("document",),
-    "dse.commands.notebook_api": ("capacity", "compare", "evaluate", "load", "run", "validate"),
+    "dse.commands.notebook_api": ("load", "run"),
     "dse.commands.python_answers": ("Capacity", "Comparison", "Validation"),
     "dse.commands.python_lists": tuple(name for name in __all__ if name.startswith("list_")),
+    "dse.commands.python_questions": ("capacity", "compare", "evaluate", "sweep", "validate"),
     "dse.commands.study_objective": ("StudyObjective",),
     "dse.explanations.dominance": ("DominanceReport",),
     "dse.explanations.explanation": ("Explanation",),
@@ -91,6 +96,7 @@ _MODULES = {
 _PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names} | {
     "Evaluation": ("dse.commands.python_answers", "EvaluationAnswer"),
     "Study": ("dse.commands.notebook_api", "StoredStudy"),
+    "Sweep": ("dse.commands.python_answers", "SweepAnswer"),
     "explain": ("dse.commands.explain", "explain_overrides"),
     "whynot": ("dse.commands.explain", "explain_dominance"),
 }

@@ -1,4 +1,4 @@
-"""Answers of `dse.evaluate`, `dse.compare`, `dse.capacity` and `dse.validate`, with tables, figures and a screen of text."""
+"""Answers of the questions in `dse.commands.python_questions`, with tables, figures and a screen of text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +11,7 @@ from dse.analysis.capacity import ChipCapacity
 from dse.analysis.compare import ChipComparison, collect_comparison_notes
 from dse.analysis.evaluation import Evaluation, format_metric
 from dse.analysis.load_curve import LoadCurve, latency_against_load
+from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
 from dse.commands.capacity_output import capacity_record
 from dse.documents.capacity_document import ChipCapacityRecord
@@ -268,6 +269,56 @@ class Capacity:
 
     def _records(self) -> Sequence[ChipCapacityRecord]:
         return capacity_record(self.sides).chips
+
+
+@dataclass(frozen=True, repr=False)
+class SweepAnswer(Sweep):
+    """Every combination of some settings as Python gets it, the best first: with a figure and a screen of text."""
+
+    @classmethod
+    def from_sweep(cls, sweep: Sweep) -> "SweepAnswer":
+        """The same sweep, with a figure."""
+        return cls(**{spec.name: getattr(sweep, spec.name) for spec in fields(Sweep)})
+
+    def figure(self, name: str = "sweep") -> Any:
+        """The objective over the swept setting with the most values, as a `plotly.graph_objects.Figure`.
+
+        Args:
+            name: sweep.
+
+        Raises:
+            DesignError: no such figure, or no combination is feasible.
+        """
+        from dse.report.sweep_figure import build_sweep_figure
+
+        _check_figure(name, {"sweep": build_sweep_figure})
+        return _plot(build_sweep_figure(self))
+
+    def __repr__(self) -> str:
+        from dse.report.sweep_figure import format_swept_value
+
+        names = [name for name in dict.fromkeys((self.objective, *SHOWN_METRICS)) if name in self.metrics]
+        rows = [
+            [
+                *(format_swept_value(self, address, design.values.get(address)) for address in self.axes),
+                *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
+            ]
+            for design in self.feasible[:SHOWN_ROWS]
+        ]
+        best = "most" if self.better == "max" else "least"
+        left = len(self.feasible) - len(rows)
+        lines = [f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"]
+        if rows:
+            lines += [*align_rows([*(address.removeprefix("mapping.") for address in self.axes), *names], rows)]
+        lines += [f"and {left:,} more: .frame()"] if left else []
+        return fit_screen(
+            [*lines, *label_lines([("infeasible", ", ".join(f"{why} {n:,}" for why, n in self.refused.items()))])]
+        )
+
+    def _repr_html_(self) -> str:
+        """The best designs as a table for notebooks."""
+        names = [name for name in dict.fromkeys((self.objective, *SHOWN_METRICS)) if name in self.metrics]
+        return str(self.frame()[[*self.axes, *names]].head(SHOWN_ROWS).to_html())
 
 
 @dataclass(frozen=True, repr=False)
