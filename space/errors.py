@@ -1,5 +1,6 @@
 """The exception for everything that a user can fix, and hints for its messages."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
@@ -8,9 +9,47 @@ from dse.space.safe_text import mask_passwords, strip_control_codes
 
 T = TypeVar("T")
 
+CONFIGURATION_FIELDS = (
+    *("chip", "chips", "formats", "inference_engine", "mapping", "mappings", "model", "pools", "precision", "search"),
+    *("space", "stack", "verify", "workers"),
+    *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
+    *("store", "workload"),
+)
+"""Fields at the top of a configuration, with which every address begins."""
+
+REFUSED_ADDRESS = re.compile(r"no (?:field|knob) '([^']+)'")
+"""An address in a message that a configuration does not have."""
+
+LEADING_ADDRESS = re.compile(r"([a-z_]\w*)((?:[.@/][\w.@/-]+)?): ", re.ASCII)
+"""An address with which a message begins."""
+
 
 class DesignError(ValueError):
-    """A user's error: the setting, what was expected, what came and what to do."""
+    """A user's error: the setting, what was expected, what came and what to do.
+
+    Args:
+        message: one line.
+        address: the wrong setting, as it was typed; without it, the address that the message names.
+    """
+
+    def __init__(self, *message: object, address: str = "") -> None:
+        super().__init__(*message)
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        """Address of the wrong setting; empty string of an error that is not about one setting.
+
+        >>> DesignError("chip.l2.size: '64' has no unit").address, DesignError("evaluate: one design").address
+        ('chip.l2.size', '')
+        """
+        if self._address:
+            return self._address
+        text = str(self)
+        if refused := REFUSED_ADDRESS.search(text):
+            return refused[1]
+        leading = LEADING_ADDRESS.match(text)
+        return leading[1] + leading[2] if leading and leading[1] in CONFIGURATION_FIELDS else ""
 
     def __str__(self) -> str:
         """One line, whatever it quotes: without passwords, and without what a terminal would obey."""

@@ -38,7 +38,7 @@ from dse.evaluators.layouts.startable_degrees import degrees_of, design_obstacle
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.silicon.published import departures, published_facts, remarks, stated_metrics
 from dse.space.compatibility import workload_name
-from dse.space.design import Design, prefill_mapping, stack_designs
+from dse.space.design import Design, design_key, make_ids, prefill_mapping, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import addresses, field_at, iterate_leaves, leaf_at
 from dse.space.former_words import MetricValues, read_former_attribute
@@ -62,6 +62,15 @@ OF_PART = "part."
 
 BEYOND = "beyond measured rows: "
 """What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
+
+OPERATOR_UNITS = {
+    **dict.fromkeys(("flop", "flop_executed"), "op"),
+    **dict.fromkeys(("bytes", "network_bytes"), "B"),
+    "flop_per_byte": "op/B",
+    "prefetched": "1",
+    "seconds": "s",
+}
+"""Units of the columns of a table of operators."""
 
 PLAN_LABELS = {"inference_engine": "served by"}
 """Names of parts of a mapping in an answer, where they are too long."""
@@ -131,6 +140,11 @@ class Evaluation:
     def without_effect(self) -> tuple[NoEffect, ...]:
         """Settings that the user set and that have no effect on this answer."""
         return (*self.not_taken, *(self.typed.without_effect() if self.typed else ()))
+
+    @property
+    def id(self) -> str:
+        """Id of the design: the beginning of its content key."""
+        return make_ids([design_key(self.design)])[0]
 
     @property
     def title(self) -> str:
@@ -392,15 +406,19 @@ class Evaluation:
         table = pd.DataFrame([record_values(operator_record(row)) for row in self.breakdown.rows])
         if self.infeasible is not None:
             table[table.select_dtypes("number").columns] = float("nan")
+        table.attrs.update({"design": self.id, "units": OPERATOR_UNITS})
         return table
 
     def by_case(self) -> "pd.DataFrame":
         """Cases as a table, with the metrics of each in SI; NaN for cases that violate a limit."""
         import pandas as pd
 
-        return pd.DataFrame(
+        table = pd.DataFrame(
             [{"case": result.label, "feasible": result.feasible, **nan_metrics(result.metrics)} for result in self.cases]
         )
+        units = {name: METRICS[name.removeprefix(OF_PART)].unit for name in computed_metrics(self.metrics)}
+        table.attrs.update({"design": self.id, "units": units})
+        return table
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value with unit, and definition of every metric; none of an infeasible design."""

@@ -45,7 +45,7 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, w
     """Write the page, and print the table or JSON, and how inference engines are started."""
     from dse.report.standalone_pages import build_capacity_page
 
-    idle = _idle_settings(sides)
+    idle = idle_settings(sides)
     data = capacity_record(sides, idle)
     print_no_effects(idle)
     if as_json:
@@ -63,7 +63,7 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, w
         say(f"wrote   {escape(str(out))}")
 
 
-def _idle_settings(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
+def idle_settings(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
     """Settings that were typed and have no effect on the best deployment of any chip, at its largest rate."""
     answers = [
         (best.candidate.design, Workload("", (replace(side.load, requests=best.capacity.served.requests),)))

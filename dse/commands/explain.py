@@ -13,9 +13,10 @@ from dse.commands.explain_output import (
     print_explanation_stage,
     print_front_explanation,
 )
-from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
+from dse.commands.notebook_api import StoredStudy, load, read_study_settings
 from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
+from dse.config.keyword_settings import Override, Setting, read_settings
 from dse.config.question import build_question
 from dse.config.setting_effects import find_settings_without_effect, print_no_effects
 from dse.config.unread_settings import find_unread_by_workload
@@ -78,16 +79,21 @@ PLACE = ("store=", "run_dir=")
 """Overrides that say where results are, not what a design is."""
 
 
-def explain_overrides(*overrides: str | Sequence[str], trust: bool = False, seconds: float = BUDGET_S) -> Explanation:
-    """Explain a design that overrides name as for `dse.evaluate`.
+def explain_overrides(*overrides: Override, trust: bool = False, seconds: float = BUDGET_S, **settings: Setting) -> Explanation:
+    """Explain a design: where its time goes, what a step of each knob does, and the next designs.
 
     Its knobs are those of its configuration's space (``space=NAME``); without any, the leaves of its chip that somebody
     chooses and those of its mapping. Its objectives are those of the configuration, else the usual ones.
 
+    Args:
+        overrides, settings: as of `dse.evaluate`.
+        trust: whether files that are not ours may run code.
+        seconds: what its steps may take.
+
     Raises:
-        DesignError: naming the override that is wrong.
+        DesignError: naming the setting that is wrong.
     """
-    typed = flatten_overrides(overrides)
+    typed = read_settings(overrides, settings, trust=trust)
     return explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
 
 
@@ -153,7 +159,7 @@ def explain_config(
 def explain_study_design(
     name: str,
     which: str,
-    *overrides: str | Sequence[str],
+    *overrides: Override,
     trust: bool = False,
     seconds: float = BUDGET_S,
     show: Show = show_nothing,
@@ -173,7 +179,7 @@ def explain_study_design(
     Raises:
         DesignError: no such design, or the study has no results here.
     """
-    loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
+    loaded, typed = _load_study(name, read_settings(overrides, {}, trust=trust), trust=trust)
     study, (frame, screened) = loaded.study, loaded.designs()
     if which:
         if typed:
@@ -244,19 +250,21 @@ def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) ->
 
 def explain_dominance(
     name: str,
-    *overrides: str | Sequence[str],
-    which: str = "",
+    *overrides: Override,
+    design: str = "",
     trust: bool = False,
     seconds: float = PATH_BUDGET_S,
     show: Callable[[DominanceReport], None] = show_no_dominance,
     watch: Watch = watch_nothing,
+    **settings: Setting,
 ) -> DominanceReport:
-    """Position of a design that overrides name among those of a stored study.
+    """Position of a design among those of a stored study: what beats it, and the changes to a better one.
 
     Args:
         name: of the study.
-        overrides: what names the design, over what the study starts from, and where results are (``store=URL``).
-        which: id of a design of the study; "" where overrides name the design.
+        overrides, settings: as of `dse.evaluate`: what names the design, over what the study starts from, and where results
+            are (``store=URL``).
+        design: id of a design of the study; "" where settings name the design.
         trust: whether files that are not ours may run code.
         seconds: what the steps of the way to a better design may take.
         show: takes the report without the way, as soon as it is known.
@@ -265,14 +273,14 @@ def explain_dominance(
     Raises:
         DesignError: its workload differs from the study's, or the study has no results here.
     """
-    loaded, typed = _load_study(name, flatten_overrides(overrides), trust=trust)
+    loaded, typed = _load_study(name, read_study_settings(name, overrides, settings, trust=trust), trust=trust)
     study, (frame, screened) = loaded.study, loaded.designs()
-    if not which:
+    if not design:
         return explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
     if typed:
-        raise DesignError(f"--design: {which!r} and {' '.join(typed)} both name a design; remove one of them")
-    design = find_stored_design(study, frame, screened, which)
-    return place_study_design(study, frame, design, seconds=seconds, show=show, watch=watch)
+        raise DesignError(f"--design: {design!r} and {' '.join(typed)} both name a design; remove one of them")
+    stored_design = find_stored_design(study, frame, screened, design)
+    return place_study_design(study, frame, stored_design, seconds=seconds, show=show, watch=watch)
 
 
 def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
@@ -294,7 +302,7 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
         if not as_json:
             print_position(dominance)
 
-    dominance = explain_dominance(names[0], *typed, which=which, trust=trust, show=show, watch=show_progress)
+    dominance = explain_dominance(names[0], *typed, design=which, trust=trust, show=show, watch=show_progress)
     if as_json:
         print(format_json(dominance_record(dominance), indent=1))
     else:

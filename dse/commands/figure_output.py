@@ -10,8 +10,8 @@ from dse.report.plotly_library import figure_format, write_figure
 from dse.terminal.progress import say
 
 
-def write_study_figure(study: str, name: str, out: str, *overrides: str, trust: bool = False, **options: str) -> int:
-    """Write a figure of a study to a file, and print its title and caption.
+def write_study_figure(study: str, name: str, out: str, *overrides: str, trust: bool = False, **options: str) -> Path:
+    """Write a figure of a study to a file, and print its title and caption; returns the path.
 
     Args:
         study: name of the study.
@@ -29,4 +29,4 @@ def write_study_figure(study: str, name: str, out: str, *overrides: str, trust: 
     write_figure(spec, path)
     say(f"[bold]{escape(spec.title)}[/]\n{escape(spec.caption)}")
     say(f"wrote   {escape(str(path))}")
-    return 0
+    return path

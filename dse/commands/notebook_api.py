@@ -1,37 +1,37 @@
-"""Notebook functions: `dse.evaluate(...)`, `dse.run(...)`, `dse.load(study).frame()`.
+"""Studies in Python: `dse.run(name)` and `dse.load(name)` give one with its results, tables, figures and explanations."""
 
->>> import dse
->>> dse.evaluate("model=llama3_8b", "mapping.prefill.tp=8").metrics["tpot"] < 0.01
-True
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dse.analysis.compare import DEFAULT_OBJECTIVE, ChipComparison, compare_best_mappings
-from dse.analysis.evaluation import Evaluation, evaluate_config, evaluate_design
+from dse.analysis.evaluation import Evaluation, evaluate_design
+from dse.commands.python_answers import EvaluationAnswer
 from dse.commands.run_study import run_study
 from dse.config.compose import compose, find_study_folder
+from dse.config.keyword_settings import Override, Setting, read_settings
 from dse.config.overrides import find_study_paths
 from dse.config.question import build_question
 from dse.config.untrusted_files import check_stored_overrides
 from dse.evaluators import METRICS
 from dse.execution.ask_tell import read_stored_asks
-from dse.execution.result_frame import MetricFrame, combine_with_front, report_order, search_frame
+from dse.execution.result_frame import DESIGN, MetricFrame, combine_with_front, report_order, search_frame
 from dse.execution.screen import ScreenResult, load_stored_screen
 from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, load_stored_verification
+from dse.explanations.neighbours import format_knob_value
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
 from dse.space.former_words import read_former_attribute
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.units import format_quantity
 from dse.store.database import store_exists
 from dse.store.store import DesignResult, Store
+from dse.terminal.plain_table import align_rows, fit_screen, label_lines
 
 if TYPE_CHECKING:
     from dse.explanations.dominance import DominanceReport
@@ -40,9 +40,13 @@ if TYPE_CHECKING:
     from dse.report.reported_study import ReportedStudy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StoredStudy:
-    """One study with its stored results."""
+    """One study with its stored results, as `dse.load` and `dse.run` give it.
+
+    Attributes:
+        study: its definition: space, workload, objectives and constraints.
+    """
 
     study: Study
 
@@ -52,9 +56,12 @@ class StoredStudy:
             return read_former_attribute(self, name, {"verified": "verification"})
 
     def frame(self) -> pd.DataFrame:
-        """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``."""
+        """Every searched or screened design: id, knobs, metrics in SI, ``feasible``, ``front``, ``stage``.
+
+        ``attrs["units"]`` has the units of knobs and metrics. Knobs that count something are whole numbers.
+        """
         searched, screened = self._search_and_screen()
-        return MetricFrame(combine_with_front(self.study, searched, screened))
+        return self._describe_columns(MetricFrame(combine_with_front(self.study, searched, screened)))
 
     def front(self) -> pd.DataFrame:
         """Designs of the Pareto front, sorted by the first objective; empty if nothing is stored.
@@ -65,7 +72,7 @@ class StoredStudy:
         if not len(frame):
             return frame
         rows = report_order(self.study, frame)
-        return rows[rows["front"]].drop(columns="place").reset_index(drop=True)
+        return self._describe_columns(rows[rows["front"]].drop(columns="place").reset_index(drop=True))
 
     def verification(self) -> Verification | None:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
@@ -89,7 +96,7 @@ class StoredStudy:
 
     why = explain
 
-    def evaluate(self, design: str) -> Evaluation:
+    def evaluate(self, design: str) -> EvaluationAnswer:
         """Evaluate one of its designs as `dse.evaluate` does.
 
         Args:
@@ -98,17 +105,21 @@ class StoredStudy:
         Raises:
             DesignError: no such design, or no results here.
         """
-        return evaluated_design(self, design)[0]
+        return EvaluationAnswer.from_evaluation(evaluated_design(self, design)[0])
 
-    def whynot(self, *overrides: str | Sequence[str]) -> "DominanceReport":
-        """Position of a design that overrides name among those of the study, and ways to improve it.
+    def whynot(self, *overrides: Override, **settings: Setting) -> "DominanceReport":
+        """Position of a design that settings name among those of the study, and ways to improve it.
+
+        Args:
+            overrides, settings: as of `dse.evaluate`, over what the study starts from.
 
         Raises:
             DesignError: its workload differs from the study's, or there are no results here.
         """
         from dse.explanations.design_from_overrides import explain_dominance_of
 
-        return explain_dominance_of(self.study, self.designs()[0], flatten_overrides(overrides))
+        words = read_settings(overrides, settings, base=self.study.overrides)
+        return explain_dominance_of(self.study, self.designs()[0], words)
 
     def report(self) -> Path:
         """Write the report again from stored results; returns its path.
@@ -118,7 +129,7 @@ class StoredStudy:
         """
         return write_comparison_report([self])
 
-    def figure(self, name: str, **options: str) -> Any:
+    def figure(self, name: str = "pareto", **options: str) -> Any:
         """A figure of the study, as a `plotly.graph_objects.Figure` in SI units with prefixes.
 
         Args:
@@ -189,6 +200,55 @@ class StoredStudy:
             with closing(Store(self.study.store, create=False)) as store:
                 store.check_rows()
 
+    def __repr__(self) -> str:
+        study, frame = self.study, self.frame()
+        facts = [
+            ("study", study.name),
+            ("question", study.text),
+            ("objectives", ", ".join(f"{name} {better}" for name, better in study.objectives.items())),
+            ("constraints", ", ".join(map(str, study.bounds))),
+        ]
+        if not len(frame):
+            return fit_screen([*label_lines(facts), f"no results here: dse.run({study.name!r})"])
+        front = self.front()
+        counts = f"{len(frame):,} evaluated, {int(frame['feasible'].sum()):,} feasible, {len(front):,} on the front"
+        last = ["", ".front()  .frame()  .explain(ID)  .whynot(...)  .figure()  .report()"]
+        return fit_screen([*label_lines([*facts, ("designs", counts)]), "", *self._front_lines(front)], last)
+
+    def _front_lines(self, front: pd.DataFrame) -> list[str]:
+        """The front as a table of text: ids, objectives, and then the knobs that differ."""
+        space = self.study.question.space
+        knobs = [knob.address for knob in space.knobs if knob.address in front and front[knob.address].nunique() > 1]
+        short = [knob.removeprefix("chip.").removeprefix("mapping.").removeprefix("both.") for knob in knobs]
+        rows = [
+            [
+                str(row[DESIGN]),
+                *(format_quantity(row[name], METRICS[name].unit) for name in self.study.objectives),
+                *(format_knob_value(space, knob, row[knob]) if row[knob] == row[knob] else "-" for knob in knobs),
+            ]
+            for row in front.to_dict("records")
+        ]
+        return align_rows(["front", *self.study.objectives, *short], rows)
+
+    def _describe_columns(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A table with whole numbers where knobs count, and units in ``attrs``."""
+        space = self.study.question.space
+        counts = [knob.address for knob in space.knobs if "whole" in space.spec(knob.address).metadata]
+        whole = {name: "int64" if frame[name].notna().all() else "Int64" for name in counts if name in frame}
+        frame = frame.astype({name: kind for name, kind in whole.items() if pd.api.types.is_float_dtype(frame[name])})
+        knob_units = {knob.address: str(space.spec(knob.address).metadata["unit"] or "") for knob in space.knobs}
+        units = {name: unit for name, unit in (self.units | knob_units).items() if name in frame and unit}
+        frame.attrs.update({"study": self.study.name, "units": units})
+        return frame
+
+    def _repr_html_(self) -> str:
+        """The front as a table for notebooks."""
+        front = self.front()
+        knobs = [knob.address for knob in self.study.question.space.knobs if knob.address in front]
+        return (
+            str(front[[DESIGN, *self.study.objectives, *knobs]].to_html()) if len(front) else f"<pre>{escape(repr(self))}</pre>"
+        )
+
     def _stored_verification_of(self, frame: pd.DataFrame) -> Verification | None:
         if not store_exists(self.study.store):
             return None
@@ -231,63 +291,44 @@ def evaluated_design(loaded: StoredStudy, design: str, *, trust: bool = False) -
     return evaluate_design(study.question.space.design_at(found_design.values), own, config), config
 
 
-def evaluate(*overrides: str | Sequence[str], trust: bool = False) -> Evaluation:
-    """Evaluate one design, by Hydra overrides as on the command line.
+def run(name: str, *overrides: Override, trust: bool = False, **settings: Setting) -> StoredStudy:
+    """Start a study or go on with it, and give it with its results.
 
     Args:
-        overrides: as they are typed.
+        name: of the study.
+        overrides, settings: as of `evaluate`, over what the study starts from: ``budget=200``, ``limit=512``.
         trust: whether files that are not ours may run code.
 
     Raises:
-        DesignError: naming the override that is wrong.
+        DesignError: no such study, or a setting that is wrong.
     """
-    return evaluate_config(compose(flatten_overrides(overrides), trust=trust))
-
-
-def compare_chips(
-    *overrides: str | Sequence[str], objective: str = DEFAULT_OBJECTIVE, trust: bool = False
-) -> list[ChipComparison]:
-    """Compare chips for one workload, each with the best mapping that a short search finds.
-
-    Args:
-        overrides: as of `evaluate`, with ``chip=[NAME, NAME]``.
-        objective: the metric that the best mapping is best in.
-        trust: whether files that are not ours may run code.
-
-    Raises:
-        DesignError: an override that is wrong for all chips, no such metric, or formats that differ.
-    """
-    return compare_best_mappings(flatten_overrides(overrides), objective, trust=trust)
-
-
-def flatten_overrides(overrides: Iterable[str | Sequence[str]]) -> list[str]:
-    """Overrides, those in lists among them.
-
-    Raises:
-        DesignError: something is neither text nor a list of texts.
-
-    >>> flatten_overrides(["chip=a100", ["model=qwen3_8b", "workload.batch=[4]"]])
-    ['chip=a100', 'model=qwen3_8b', 'workload.batch=[4]']
-    """
-    found_overrides: list[str] = []
-    for override in overrides:
-        selected_overrides = [override] if isinstance(override, str) else override
-        if not isinstance(selected_overrides, list | tuple) or not all(isinstance(word, str) for word in selected_overrides):
-            raise DesignError(f"overrides: {override!r} is no override; write it as on the command line: 'chip=a100', 'seed=1'")
-        found_overrides += selected_overrides
-    return found_overrides
-
-
-def run(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
-    """Start a study or go on with it."""
-    study = find_study(name, *overrides, trust=trust)
+    study = find_study(name, *read_study_settings(name, overrides, settings, trust=trust), trust=trust)
     run_study(study)
     return StoredStudy(study)
 
 
-def load(name: str, *overrides: str | Sequence[str], trust: bool = False) -> StoredStudy:
-    """A study with its stored results; its files and its store run no code unless trusted."""
-    return StoredStudy(find_study(name, *overrides, trust=trust))
+def load(name: str, *overrides: Override, trust: bool = False, **settings: Setting) -> StoredStudy:
+    """A study with its stored results; its files and its store run no code unless trusted.
+
+    Args:
+        name: of the study.
+        overrides, settings: as of `run`.
+        trust: whether files that are not ours may run code.
+
+    Raises:
+        DesignError: no such study, or a setting that is wrong.
+    """
+    return StoredStudy(find_study(name, *read_study_settings(name, overrides, settings, trust=trust), trust=trust))
+
+
+def read_study_settings(name: str, overrides: Iterable[Override], settings: Mapping[str, Setting], *, trust: bool) -> list[str]:
+    """Overrides of positional and keyword arguments over a study, without its name.
+
+    Raises:
+        DesignError: naming the argument that is wrong.
+    """
+    base = [f"study={name}"] if name in find_study_paths() else []  # one that is read as it was run has no choice
+    return read_settings(overrides, settings, base=base, trust=trust)
 
 
 def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Path:
@@ -302,13 +343,13 @@ def write_comparison_report(loaded: Sequence[StoredStudy], out: str = "") -> Pat
     return write_page([study.part() for study in loaded], path)
 
 
-def find_study(name: str, *given: str | Sequence[str], trust: bool = False) -> Study:
+def find_study(name: str, *given: str, trust: bool = False) -> Study:
     """A study by name: shipped, in the working folder, or stored here as it was run.
 
     Raises:
         DesignError: no such study, or overrides of one that is read as it was run.
     """
-    known, overrides, run_dir = find_study_paths(), flatten_overrides(given), Path("runs") / name
+    known, overrides, run_dir = find_study_paths(), list(given), Path("runs") / name
     place = None if overrides else stored_location(run_dir)
     if name not in known and place is None:
         overrides_of_store = dict(word.split("=", 1) for word in overrides if word.startswith(("store=", "run_dir=")))

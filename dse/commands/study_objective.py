@@ -1,11 +1,12 @@
 """A study as an objective function for another optimiser: Optuna, Ray Tune, or a loop of one's own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dse.commands.notebook_api import find_study
+from dse.commands.notebook_api import find_study, read_study_settings
+from dse.config.keyword_settings import Override, Setting
 from dse.execution.ask_tell import compute_feedback
 from dse.execution.limit_filter import make_early_limits
 from dse.execution.workers import evaluate_with_retries, make_evaluator
@@ -43,7 +44,7 @@ class StudyObjective:
 
     Args:
         name: of a study, as of `dse.run`.
-        overrides: Hydra's, as of `dse.run`.
+        overrides, settings: as of `dse.run`.
         trust: whether files that are not ours may run code.
 
     Attributes:
@@ -54,8 +55,9 @@ class StudyObjective:
         DesignError: no such study, or overrides that are wrong.
     """
 
-    def __init__(self, name: str, *overrides: str | Sequence[str], trust: bool = False) -> None:
-        self._study = study = find_study(name, *overrides, trust=trust)
+    def __init__(self, name: str, *overrides: Override, trust: bool = False, **settings: Setting) -> None:
+        words = read_study_settings(name, overrides, settings, trust=trust)
+        self._study = study = find_study(name, *words, trust=trust)
         self.objectives = tuple(study.objectives)
         self.directions = ["maximize" if direction == "max" else "minimize" for direction in study.directions]
         self._evaluate = make_evaluator(study.question.workload, study.fidelity)

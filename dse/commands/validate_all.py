@@ -121,8 +121,8 @@ def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
     return {role: (sum(row.fails for row in rows if row.row.role == role), _role_count(rows, role)) for role in ROLES}
 
 
-def validation_record(rows: Sequence[ValidatedRow], page: Path) -> ValidationDocument:
-    """The document of rows, with groups and failure counts, and the path of its page."""
+def validation_record(rows: Sequence[ValidatedRow], page: Path | None = None) -> ValidationDocument:
+    """The document of rows, with groups and failure counts, and the path of its page; None where none is written."""
     return ValidationDocument(
         physics=PHYSICS_VERSION,
         residuals_physics=read_residuals_version(),
@@ -132,7 +132,7 @@ def validation_record(rows: Sequence[ValidatedRow], page: Path) -> ValidationDoc
         groups=group_errors(rows),
         slowest=[f"{slowest_row.study}/{slowest_row.row.id}" for slowest_row in find_slowest_rows(rows)],
         rows=[row.record() for row in rows],
-        page=str(page),
+        page=str(page or ""),
     )
 
 

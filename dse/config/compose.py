@@ -24,13 +24,13 @@ from dse.config.compose_cache import compose_cached
 from dse.config.dropped_leaves import drop_leaves_of_other_algorithms
 from dse.config.engine_settings import settle_engine
 from dse.config.override_errors import describe_broken_reference, explain_override_error, find_chosen_part
-from dse.config.overrides import DEFAULT, FIELDS, CommandLine, find_study_paths, parse_command_line
+from dse.config.overrides import DEFAULT, CommandLine, find_study_paths, parse_command_line
 from dse.config.published_formats import with_published_formats
 from dse.config.record_parser import ACCURACY, STACK, USUAL, parse_record, parse_setting
 from dse.config.unlike_pools import compose_with_pools
 from dse.config.untrusted_files import TRUST
 from dse.config.yaml_files import listed_defaults, read_document
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import CONFIGURATION_FIELDS, DesignError, suggest_nearest
 from dse.space.fields import integer_field
 from dse.space.published import FACTS
 from dse.space.stack import StackAccuracy
@@ -255,7 +255,7 @@ def _under_hydra(typed: CommandLine) -> list[dict[str, Any]]:
 
     saved = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     complaint = io.StringIO()
-    several = any(flag in ("-m", "--multirun", "-sc", "--shell-completion") for flag in typed.flags)
+    several = any(flag in ("-m", "--multirun") for flag in typed.flags)
     try:
         if not several:
             choices = _compose_line(typed)[1]
@@ -370,12 +370,12 @@ def _refuse_unknown(config: Any, choices: Mapping[str, Any], typed: CommandLine)
     """
     for word in typed.overrides:
         root = word.partition("=")[0].lstrip("+").partition(".")[0]
-        if word[:1] != "+" or "@" in root or root in (*FIELDS, "hydra", *choices):
+        if word[:1] != "+" or "@" in root or root in (*CONFIGURATION_FIELDS, "hydra", *choices):
             continue
         from omegaconf import OmegaConf
 
         if not _refers_to(root, OmegaConf.to_container(config, resolve=False)):
-            raise DesignError(f"config: no field {root!r}; {suggest_nearest(root, FIELDS)}")
+            raise DesignError(f"config: no field {root!r}; {suggest_nearest(root, CONFIGURATION_FIELDS)}")
 
 
 def _refers_to(root: str, value: Any) -> bool:

@@ -185,7 +185,7 @@ def _misspelt_text(address: str, config: dict[str, Any]) -> str:
     ends = () if tuple(path) in NAMED else (address, last) if elsewhere else (address,)
     if longer := next(filter(None, (_similar_addresses(end, config, address) for end in ends)), None):
         return f"{'.'.join(path) or 'config'}: no field {address!r}; did you mean {' or '.join(longer)}?"
-    if path in ([], ["workload"]) and (others := _workloads_with_field(last)):
+    if path in ([], ["workload"]) and (others := workloads_with_field(last)):
         which = f"{', '.join(others[:-1])} or {others[-1]}" if len(others) > 1 else others[0]
         return f"{'.'.join(path) or 'config'}: no field {address!r}; workload.{last} belongs to workload={which}"
     at: Any = config
@@ -224,16 +224,16 @@ def _group_fields(group: Any) -> tuple[str, ...]:
 
 def _similar_addresses(end: str, config: dict[str, Any], typed: str) -> list[str]:
     """A few addresses of a configuration that end so, but for the one that was typed."""
-    return [known for known in _all_addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
+    return [known for known in list_addresses(config) if known.endswith(f".{end}") and known != typed][:MOST_NAMED]
 
 
-def _workloads_with_field(field: str) -> list[str]:
+def workloads_with_field(field: str) -> list[str]:
     """Workloads that ship and have a field."""
     files = sorted((SHIPPED_CONF / "workload").glob("*.yaml"))
     return [path.stem for path in files if field in read_document(path).keys() - {"mapping"}]
 
 
-def _all_addresses(node: Any, above: str = "") -> list[str]:
+def list_addresses(node: Any, above: str = "") -> list[str]:
     """All addresses of a configuration, those of groups of fields too; of a mapping's phases, those of both."""
     if not isinstance(node, dict) or set(node) <= CONSTANT:
         return []
@@ -241,7 +241,7 @@ def _all_addresses(node: Any, above: str = "") -> list[str]:
     both = {
         name.replace("mapping.prefill", "mapping.both"): below for name, below in within.items() if name != "mapping.decode"
     }
-    return [name for address, below in both.items() for name in (address, *_all_addresses(below, f"{address}."))]
+    return [name for address, below in both.items() for name in (address, *list_addresses(below, f"{address}."))]
 
 
 def _left_out(path: Sequence[str], last: str, config: dict[str, Any]) -> bool:

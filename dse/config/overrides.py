@@ -8,7 +8,7 @@ from pathlib import Path
 from dse.config.renamed_addresses import rename_typed, resolve_choice
 from dse.config.untrusted_files import SHIPPED_CONF, SHIPPED_STUDIES
 from dse.space.aliases import CHOICES
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import CONFIGURATION_FIELDS, DesignError, suggest_nearest
 
 DEFAULT = ("tensor_parallel", "", "")
 """The mapping of a chip and a workload that name none, no stack, and no inference engine."""
@@ -108,7 +108,12 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             if value not in known:
                 raise DesignError(f"study: no study {value!r}; {suggest_nearest(value, known)}")
             if taken := next(
-                (name for name in known if name in FIELDS and known[name].parent.parent == known[value].parent.parent), ""
+                (
+                    name
+                    for name in known
+                    if name in CONFIGURATION_FIELDS and known[name].parent.parent == known[value].parent.parent
+                ),
+                "",
             ):
                 raise DesignError(
                     f"study: beside {value!r} is a folder of a study called {taken!r}, a field of every study; rename it"
@@ -129,27 +134,6 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
             overrides.append(word)
     return CommandLine(tuple(typed), tuple(flags), tuple(places), rename_typed(overrides), trust)
 
-
-FIELDS = (
-    *(
-        "chip",
-        "chips",
-        "formats",
-        "inference_engine",
-        "mapping",
-        "mappings",
-        "model",
-        "pools",
-        "precision",
-        "search",
-        "space",
-        "stack",
-    ),
-    *("verify", "workers"),
-    *("constraints", "fidelity", "metrics", "name", "objectives", "question", "ray", "report", "run_dir", "screen", "seed"),
-    *("store", "workload"),
-)
-"""What a configuration says: a folder of that name beside a study would be taken for a choice of it."""
 
 PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.expert_load")
 """Fields that name a file, a folder or a URL."""

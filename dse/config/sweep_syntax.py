@@ -43,6 +43,11 @@ MAX_VALUES = 100_000
 
 
 def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
+    """A sweep as a plain dictionary: ``values``, or ``low`` and ``high``, with ``unit`` where it has one.
+
+    Raises:
+        DesignError: the text is no sweep.
+    """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
     from hydra.errors import HydraException
 
@@ -60,7 +65,7 @@ def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
     if isinstance(sweep, IntervalSweep):
         return {"low": sweep.start, "high": sweep.end, "log": "log" in sweep.tags} | unit
     if isinstance(sweep, ChoiceSweep):
-        return {"values": [str(v) if not isinstance(v, int | float | bool | str) else v for v in sweep.list]} | unit
+        return {"values": [_plain_entry(entry) for entry in sweep.list]} | unit
     start: Any = sweep.start
     if sweep.step and (sweep.stop - start) / sweep.step > MAX_VALUES:
         raise DesignError(f"{where}: {str(text)!r} has more than {MAX_VALUES:,} values; write interval(a, b), or a larger step")
@@ -72,6 +77,35 @@ def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
     if not values:
         raise DesignError(f"{where}: {str(text)!r} is empty; range leaves out its end")
     return {"values": values} | unit
+
+
+def parse_swept_override(override: str) -> dict[str, Any] | None:
+    """What an override sweeps, as ``values`` with ``unit`` where it has one; None if it has one value or none.
+
+    A list sweeps its entries; a list of one list has one value, the inner list.
+
+    Raises:
+        DesignError: the sweep is empty, or an interval, which has no values to enumerate.
+
+    >>> parse_swept_override("mapping.both.tp=[1,2,4]"), parse_swept_override("chip=h100,h200")
+    ({'values': [1, 2, 4]}, {'values': ['h100', 'h200']})
+    >>> parse_swept_override("chip.cores=range(100,300,100)"), parse_swept_override("workload.batch=8")
+    ({'values': [100, 200]}, None)
+    """
+    key, _, text = override.partition("=")
+    address = key.lstrip("+~")
+    if is_sweep(override):
+        swept = _parse_sweep_text(address, text)
+        if "values" not in swept:
+            raise DesignError(f"{address}: an interval has no steps; write range(a,b,step), or search it in a study")
+        return swept
+    value = _override_value(f"x={text}") if is_sweep(f"x={text}") is False else None
+    return {"values": value} if isinstance(value, list) and value else None
+
+
+def _plain_entry(entry: Any) -> Any:
+    """An entry of a choice as a plain value: a quoted text without its quotes."""
+    return entry if isinstance(entry, int | float | bool | str) else str(getattr(entry, "text", entry))
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ SHIPPED_CONF = (Path(__file__).parents[1] / "conf").resolve()
 TRUST = "--trust"
 """The flag that takes files as they are."""
 
-TRUST_HINT = f"; refused in files from elsewhere unless you trust them: {TRUST}"
+TRUST_HINT = "; refused in files from elsewhere: remove it from the file, or type the setting yourself"
 """How a refusal ends."""
 
 MAX_FILE_BYTES = 1 << 18
@@ -147,7 +147,7 @@ def check_cluster(config: Mapping[str, Any], typed: Iterable[str]) -> None:
     group = config.get("ray")
     address = group.get("address") if isinstance(group, Mapping) else None
     if address and not any(re.match(r"\+*ray(\.address)?=", word) for word in typed):
-        raise DesignError(f"ray.address: {address!r} is from a file; type ray.address={address}, or trust the file: {TRUST}")
+        raise DesignError(f"ray.address: {address!r} is from a file; type ray.address={address}")
 
 
 PLACES = ("run_dir", "store", "screen.folder")
@@ -172,9 +172,7 @@ def check_places(config: Mapping[str, Any], typed: Iterable[str]) -> None:
         else:
             continue
         shown = mask_passwords(str(place))
-        raise DesignError(
-            f"{address}: {shown!r} is from a file and {where}; type {address}={shown}, or trust the file: {TRUST}"
-        )
+        raise DesignError(f"{address}: {shown!r} is from a file and {where}; type {address}={shown}")
 
 
 def _value_at(config: Mapping[str, Any], address: str) -> Any:

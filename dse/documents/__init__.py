@@ -26,6 +26,7 @@ def document_types() -> dict[str, type[Document]]:
     from dse.documents.list_document import ListDocument
     from dse.documents.reference_document import ReferenceDocument
     from dse.documents.robust_document import RobustDocument
+    from dse.documents.sweep_document import SweepDocument
     from dse.documents.validate_documents import ValidateDocument, ValidationDocument
     from dse.documents.whynot_document import WhynotDocument
 
@@ -33,6 +34,7 @@ def document_types() -> dict[str, type[Document]]:
         EvaluateDocument,
         ShortlistDocument,
         CompareDocument,
+        SweepDocument,
         CapacityDocument,
         FleetDocument,
         ExplainDocument,

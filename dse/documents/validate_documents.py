@@ -100,4 +100,4 @@ class ValidationDocument(Document):
     groups: Annotated[Sequence[ErrorGroupRecord], "by study, chip and phase"]
     slowest: Annotated[Sequence[str], "as STUDY/ID"]
     rows: Sequence[CheckedRowRecord]
-    page: Annotated[str, "path of the page"]
+    page: Annotated[str, "path of the page; empty where none was written"]

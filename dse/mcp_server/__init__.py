@@ -28,6 +28,10 @@ there yet with + before it. mapping.both.tp=8 sets prefill and decode. {OPTIONS}
 fidelities and metrics; `design` in the answer of evaluate has every address with its value in SI; a wrong address or value is
 refused with the valid ones.
 
+To choose: reference lists chips, models, mappings, stacks, knobs, metrics and others with a line each. To size: capacity finds
+the deployment with the highest rate on so many devices, or the fewest devices for a rate; compare puts chips side by side, each
+with its best mapping; sweep evaluates every combination of some settings. To trust: validate compares with published figures.
+
 To search: evaluate one design, change its bottleneck (seconds_by_bound, operators) and evaluate again; why shows at once the
 effect of each knob. Or use a study: list names those that ran here, front has the nondominated designs, whynot shows what
 beats a design of yours and through which changes. With {ALLOW_RUN} the tool run searches a study's whole space."""
@@ -59,6 +63,52 @@ class EvaluateArguments(Record):
     ] = ABSENT
     study: Study | Absent = ABSENT
     design: Design | Absent = ABSENT
+
+
+Objective = Annotated[str, "a metric, as the tool reference lists them with kind metrics", Examples("tpot")]
+
+
+class CompareArguments(Record):
+    """Arguments of the tool that puts chips side by side."""
+
+    overrides: Annotated[Overrides, Examples(["chip=[h100,mi300x]", "model=qwen3_32b", "workload.batch=[16]"])]
+    objective: Objective | Absent = ABSENT
+
+
+class CapacityArguments(Record):
+    """Arguments of the tool that finds the best deployment."""
+
+    overrides: Annotated[
+        Overrides,
+        Examples(
+            ["chip=h200", "model=llama3_8b", "devices=4", "workload.ttft=2 s", "workload.tpot=50 ms"],
+            ["chip=[h100,h200]", "model=llama3_8b", "rate=20 Hz", "workload.prompt=2000", "workload.output=200"],
+        ),
+    ]
+
+
+class SweepArguments(Record):
+    """Arguments of the tool that evaluates combinations."""
+
+    overrides: Annotated[Overrides, Examples(["chip=[h100,h200]", "model=llama3_8b", "mapping.both.tp=[1,2,4]"])]
+    objective: Objective | Absent = ABSENT
+
+
+class ValidateArguments(Record):
+    """Arguments of the tool that simulates published figures."""
+
+    studies: Annotated[Sequence[str], "studies with published figures; each takes seconds", Examples(["waferllm_gemv"])]
+
+
+class ReferenceArguments(Record):
+    """Arguments of the tool that lists what can be named."""
+
+    kind: Annotated[
+        str,
+        "chips, models, mappings, stacks, engines, workloads, knobs, metrics, studies, spaces or another",
+        Examples("chips"),
+    ]
+    word: Annotated[str, "part of a name, line or fact; a whole name gives its entry", Examples("h100")] | Absent = ABSENT
 
 
 class FrontArguments(Record):
@@ -129,6 +179,42 @@ TOOLS = {
         "among the overrides starts from the study's configuration; study and design name a design of a study that ran here.",
         EvaluateArguments,
         "evaluate",
+    ),
+    "reference": McpTool(
+        "What can be named",
+        "Lists entries of one kind: chips, models, mappings, stacks, engines, workloads, knobs, metrics, studies and others, "
+        "with a line and facts each. Use word to narrow it: all knobs are some hundreds.",
+        ReferenceArguments,
+        "reference",
+    ),
+    "compare": McpTool(
+        "Chips side by side",
+        "Compares chips for one workload, each with the best mapping that a short search finds: metrics, also per mm2, joule "
+        "and dollar, and the time by resource. Name the chips as chip=[A,B].",
+        CompareArguments,
+        "compare",
+    ),
+    "capacity": McpTool(
+        "Best deployment",
+        "Finds the deployment of a model on devices=N with the highest rate of requests within the SLOs workload.ttft and "
+        "workload.tpot, or with rate=R the fewest devices that serve it. Serving is simulated, which takes from seconds to "
+        "minutes; fewer workload.requests take less. Options: slo_percentile=95, disaggregated=false, formats=[fp8,fp16].",
+        CapacityArguments,
+        "capacity",
+    ),
+    "sweep": McpTool(
+        "Combinations of settings",
+        "Evaluates every combination of the settings that have several values, as mapping.both.tp=[1,2,4], the best by an "
+        "objective first.",
+        SweepArguments,
+        "sweep",
+    ),
+    "validate": McpTool(
+        "Published against simulated",
+        "Simulates the published figures of studies and compares: error of each row, scores, and checks that fail. Use it to "
+        "learn how far to trust answers of this kind.",
+        ValidateArguments,
+        "validation",
     ),
     "front": McpTool(
         "Front of a study",

@@ -19,7 +19,7 @@ MAX_PROCESSES = 4
 IDLE_PROCESSES = 2
 """Processes that are kept for later calls, as to start one takes seconds."""
 
-TIME_LIMIT = {"run": 6 * 3600.0}
+TIME_LIMIT = {"run": 6 * 3600.0, "capacity": 3600.0, "validate": 3600.0}
 """How long a call of a tool may take, where it is not `USUAL_LIMIT`. [s]"""
 
 USUAL_LIMIT = 600.0

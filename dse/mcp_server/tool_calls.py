@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.untrusted_files import SHIPPED_CONF, TRUST_HINT, check_stored_overrides
+from dse.documents.capacity_document import CapacityDocument
+from dse.documents.compare_document import CompareDocument
 from dse.documents.evaluate_document import EvaluateDocument
 from dse.documents.explain_document import ExplainDocument
 from dse.documents.front_document import FrontDocument, RunDocument
 from dse.documents.list_document import ListDocument
 from dse.documents.records import Document
+from dse.documents.reference_document import ReferenceDocument
+from dse.documents.sweep_document import SweepDocument
+from dse.documents.validate_documents import ValidationDocument
 from dse.documents.whynot_document import WhynotDocument
 from dse.mcp_server import check_arguments
 from dse.space.errors import DesignError
@@ -51,6 +56,11 @@ def call_tool(name: str, arguments: Mapping[str, Any], report_progress: Progress
         return _run_tool(study, words, report_progress)
     does: dict[str, Callable[[], Document]] = {
         "list": _list_studies,
+        "reference": lambda: _reference_tool(given["kind"], given.get("word", "")),
+        "compare": lambda: _compare_tool(words, given.get("objective", "")),
+        "capacity": lambda: _capacity_tool(words),
+        "sweep": lambda: _sweep_tool(words, given.get("objective", "")),
+        "validate": lambda: _validate_tool(given["studies"]),
         "evaluate": lambda: _evaluate_tool(study, design, words),
         "front": lambda: _front_tool(study),
         "why": lambda: _why_tool(study, design, words),
@@ -111,13 +121,52 @@ def _list_studies() -> ListDocument:
 
 def _evaluate_tool(study: str, design: str, words: list[str]) -> EvaluateDocument:
     from dse.commands.evaluate_output import evaluation_record
-    from dse.commands.notebook_api import evaluate, load
+    from dse.commands.notebook_api import load
+    from dse.commands.python_questions import evaluate
 
     if not study and not design:
         return evaluation_record(evaluate(words))
     if not study or not design or words:
         raise DesignError("evaluate: expected study and design (an id of the study), or overrides alone")
     return evaluation_record(load(study).evaluate(design))
+
+
+def _reference_tool(kind: str, word: str) -> ReferenceDocument:
+    from dse.commands.reference_output import reference_record
+    from dse.reference.catalogue import list_entries
+
+    return reference_record(kind, list_entries(kind, word))
+
+
+def _compare_tool(words: list[str], objective: str) -> CompareDocument:
+    from dse.analysis.compare import DEFAULT_OBJECTIVE
+    from dse.commands.answer_documents import document
+    from dse.commands.python_questions import compare
+
+    return document(compare(words, objective=objective or DEFAULT_OBJECTIVE))
+
+
+def _capacity_tool(words: list[str]) -> CapacityDocument:
+    from dse.commands.answer_documents import document
+    from dse.commands.python_questions import capacity
+
+    return document(capacity(words))
+
+
+def _sweep_tool(words: list[str], objective: str) -> SweepDocument:
+    from dse.commands.answer_documents import document
+    from dse.commands.python_questions import sweep
+
+    return document(sweep(words, objective=objective))
+
+
+def _validate_tool(studies: list[str]) -> ValidationDocument:
+    """Rows of studies, without a page: this server writes nothing."""
+    from dse.commands.validate_all import list_published_files, simulate_rows, validation_record
+
+    if not studies:
+        raise DesignError("validate: name one or more studies, as in waferllm_gemv; all take minutes")
+    return validation_record(simulate_rows(list_published_files(studies)))
 
 
 def _front_tool(study: str) -> FrontDocument:
@@ -141,7 +190,7 @@ def _whynot_tool(study: str, design: str, words: list[str]) -> WhynotDocument:
     from dse.commands.explain import explain_dominance
     from dse.commands.whynot_output import dominance_record
 
-    return dominance_record(explain_dominance(study, words, which=design))
+    return dominance_record(explain_dominance(study, words, design=design))
 
 
 def _run_tool(study: str, words: list[str], report_progress: ProgressCallback) -> RunDocument:

@@ -83,8 +83,9 @@ def engine_memory(
     if engine is None:
         return EngineMemory(activations)
     width = model.hidden + ffn_width(model) / demand.tp
-    run = HALF * (engine.activation_factor or 0.0) * demand.tokens * width
-    sampled = (engine.sampler_memory or 0.0) * demand.requests * float(model.vocab)
+    factor, sampler = (0.0 if value is None else value for value in (engine.activation_factor, engine.sampler_memory))
+    run = HALF * factor * demand.tokens * width
+    sampled = sampler * demand.requests * float(model.vocab)
     contexts = _context_memory(engine, demand)
     offered = device_capacity(chip, mapping)
     shared = offered if engine.memory_base == "all" else maximum(offered - weights - contexts, 0.0)

@@ -1,6 +1,6 @@
 """Findings on whole models on shared-cache dies: memory by a rate, by tables and burst by burst."""
 
-from dse.commands.notebook_api import evaluate
+from dse.commands.python_questions import evaluate
 
 QUESTIONS = (("h200", "qwen3_4b"), ("h200", "qwen3_30b_a3b"), ("npu_dse", "qwen3_4b"))
 

@@ -5,7 +5,7 @@ FlatAttention's rows are compared with these.
 
 import numpy as np
 
-from dse.commands.notebook_api import evaluate
+from dse.commands.python_questions import evaluate
 
 LAYOUTS = (
     ("neighbours in other bank groups", ()),

@@ -4,7 +4,7 @@ from collections import Counter
 
 from dse.analysis.evaluation import Evaluation
 from dse.analysis.withheld_metrics import computed_metrics
-from dse.commands.notebook_api import evaluate
+from dse.commands.python_questions import evaluate
 from dse.space.parameter_counts import active_parameter_count
 from dse.space.workload import BatchCase
 from dse.studies.markdown_table import table

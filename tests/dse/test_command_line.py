@@ -447,6 +447,7 @@ def test_the_shell_completes_what_the_parser_knows(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COMP_LINE", f"dse {line}")
+    monkeypatch.delenv("COLUMNS", raising=False)
     code, out, _ = typed(monkeypatch, capsys, "-sc", "query=bash")
     assert not code
     assert all(word.startswith(line.split()[-1]) for word in out.split())
@@ -459,10 +460,23 @@ def test_the_help_of_a_command_has_its_flags_and_three_examples(
 ) -> None:
     code, out, _ = typed(monkeypatch, capsys, name, "--help")
     assert not code
-    examples = out.partition("examples:")[2].strip().splitlines()
+    examples = out.partition("examples:")[2].replace(" \\\n", " ").strip().splitlines()
     assert len(examples) == 3
     assert all(f"dse {name}" in line for line in examples)
     assert all(flag.does.split()[0] in out and flag.names[-1] in out for flag in COMMANDS[name].flags)
+    assert all(flag.default for flag in COMMANDS[name].flags if flag.value)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_overview_has_each_command_once_in_its_group(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = typed(monkeypatch, capsys, "--help")
+    assert max(map(len, out.splitlines())) <= 80
+    assert [line.split(":")[0] for line in out.splitlines() if line.partition(":")[0] in ("ask", "search", "trust", "out")] == [
+        *("ask", "search", "trust", "out")
+    ]
+    assert all(out.count(f"\n  dse {name} ") == 1 for name in COMMANDS)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["evaluate", "--help"]])

@@ -109,7 +109,7 @@ def test_the_answer_keeps_to_its_schema_and_its_source(typed: Typed) -> None:
     [
         (("--source", "asumed", "chip=a100"), "asumed"),
         (("chips=[a100,npu64]",), "one design of a100, npu64"),
-        (("quickstart",), "dse constants study=quickstart"),
+        (("quickstat",), "as in dse constants quickstart"),
         (("chip=a100", "chip.nope=1"), "nope"),
     ],
 )

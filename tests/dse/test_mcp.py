@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from mcp.client.stdio import stdio_client
 
 from dse.commands.cli_options import parse_arguments
 from dse.documents import build_schema
-from dse.documents.records import record_schema
+from dse.documents.records import plain_values, record_schema
 from dse.mcp_server import TOOLS, check_arguments
 from dse.mcp_server.process_pool import ToolProcesses
 from dse.mcp_server.tool_calls import OUTSIDE, call_tool
@@ -31,7 +32,8 @@ Typed = Callable[..., tuple[int, str, str]]
 COMMAND = [sys.executable, "-m", "dse.main", "mcp"]
 SMALL = ["screen.limit=48", "search=random", "search.budget=12", "verify=none", "workers=serial"]
 LONG = ["name=long", "screen.limit=32", "search=random", "search.budget=100000", "verify=none", "workers=serial"]
-READ = ["list", "evaluate", "front", "why", "whynot"]
+READ = ["list", "evaluate", "reference", "compare", "capacity", "sweep", "validate", "front", "why", "whynot"]
+ASSISTANTS = Path(__file__).parents[2] / "docs/assistants.md"
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,10 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
     assert not (folder.parent / "other").exists()
 
 
+PAIR = ["chip=[h100,h200]", "model=llama3_8b", "workload.batch=[4]"]
+SERVED = ["chip=h200", "model=llama3_8b", "devices=1", "workload.requests=60", "workload.ttft=2 s"]
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "message"),
     [
@@ -243,6 +249,17 @@ def test_a_study_is_named_and_not_a_path(name: str, running: Client, folder: Pat
         ("why", {"design": "3"}, "set study"),
         ("why", {"study": "quickstart"}, "name a design"),
         ("list", {"study": "quickstart"}, "no argument 'study'; valid: none"),
+        ("reference", {"kind": "chps"}, "did you mean 'chips'"),
+        ("reference", {"kind": "chips", "word": "h1000"}, "did you mean 'h100'"),
+        ("compare", {"overrides": ["model=llama3_8b"]}, "name the chips"),
+        ("compare", {"overrides": PAIR, "objective": "tpto"}, "did you mean 'tpot'"),
+        ("compare", {"overrides": ["chip=[h100,h2000]"]}, "did you mean 'h200'"),
+        ("sweep", {"overrides": ["chip=h100"]}, "no setting has several values"),
+        ("sweep", {}, "overrides is missing"),
+        ("capacity", {"overrides": ["chip=h200", "model=llama3_8b"]}, "set devices=16"),
+        ("capacity", {"overrides": ["chip=h200", "devices=two"]}, "devices: "),
+        ("validate", {"studies": []}, "name one or more studies"),
+        ("validate", {"studies": ["waferllm_gemvv"]}, "did you mean 'waferllm_gemv'"),
     ],
 )
 def test_arguments_that_are_wrong_are_named(tool: str, arguments: dict[str, Any], message: str, running: Client) -> None:
@@ -283,6 +300,10 @@ QUESTIONS = [
     ("whynot", {"study": "quickstart", "design": "ID"}, ["whynot", "--json", "quickstart", "--design", "ID"]),
     ("evaluate", {"study": "quickstart", "design": "ID"}, ["evaluate", "--json", "study=quickstart", "--design", "ID"]),
     ("list", {}, ["list", "--json"]),
+    ("reference", {"kind": "chips", "word": "h100"}, ["list", "--json", "chips", "h100"]),
+    ("compare", {"overrides": PAIR, "objective": "tpot"}, ["compare", "--json", "--objective", "tpot", *PAIR]),
+    ("sweep", {"overrides": [*PAIR, "mapping.both.tp=[1,2]"]}, ["sweep", "--json", *PAIR, "mapping.both.tp=[1,2]"]),
+    ("capacity", {"overrides": SERVED}, ["capacity", "--json", *SERVED]),
 ]
 
 
@@ -432,11 +453,47 @@ def test_a_word_too_many_is_one_line(typed: Typed) -> None:
 
 
 def test_the_configuration_in_the_documents_names_a_command_that_there_is() -> None:
-    text = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    text = ASSISTANTS.read_text()
     (server,) = json.loads(text.partition("```json .mcp.json\n")[2].partition("```")[0])["mcpServers"].values()
     assert server["command"] == "dse"
     name, *flags = server["args"]
     assert (name, parse_arguments(name, flags).allow_run) == ("mcp", False)
+
+
+STEPS = re.findall(r"```json call\n(.*?)```\n\n```json (answer|refused)\n(.*?)```", ASSISTANTS.read_text(), re.DOTALL)
+"""Calls of the page for assistants, each with whether it is refused, and what it shows of the answer."""
+
+
+def is_shown(shown: Any, answer: Any) -> bool:
+    """Whether a page shows a part of an answer: some keys, the first elements, numbers of four digits."""
+    if isinstance(shown, dict):
+        return shown.keys() <= answer.keys() and all(is_shown(value, answer[key]) for key, value in shown.items())
+    if isinstance(shown, list):
+        return len(shown) <= len(answer) and all(map(is_shown, shown, answer))
+    return answer == pytest.approx(shown, rel=1e-3) if isinstance(shown, float) else answer == shown
+
+
+@slow_if(lambda call, kind, shown: '"validate"' in call)
+@pytest.mark.parametrize(("call", "kind", "shown"), STEPS)
+def test_the_page_for_assistants_shows_what_tools_answer(
+    call: str, kind: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = json.loads(call)
+    if kind == "refused":
+        with pytest.raises(DesignError) as refused:
+            call_tool(given["tool"], given["arguments"], lambda *_: None)
+        assert f"dse: {refused.value}".startswith(json.loads(shown))
+        return
+    answer = plain_values(call_tool(given["tool"], given["arguments"], lambda *_: None))
+    assert is_shown(json.loads(shown), answer)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_for_assistants_names_every_tool() -> None:
+    text = ASSISTANTS.read_text()
+    assert len(STEPS) > 5
+    assert not [name for name in TOOLS if f"`{name}`" not in text]
 
 
 def test_examples_of_arguments_are_taken() -> None:

@@ -9,10 +9,10 @@ from dse.commands.notebook_api import StoredStudy, find_study
 from dse.commands.run_study import run_study
 from dse.config.compose import CONF, compose
 from dse.config.named_points import find_rows_of_points
-from dse.config.overrides import FIELDS
 from dse.execution.result_frame import knob_values, report_order
 from dse.explanations.design_from_overrides import build_design_from_overrides
 from dse.report.payload import report_payload
+from dse.space.errors import CONFIGURATION_FIELDS as FIELDS
 from dse.space.errors import DesignError
 from tests.dse.toy import toy
 

@@ -187,7 +187,7 @@ WORDS = [
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_stored_override_is_data(word: str) -> None:
-    with pytest.raises(DesignError, match=r"^runs/x, override .*--trust$"):
+    with pytest.raises(DesignError, match=r"^runs/x, override .*type the setting yourself$"):
         check_stored_overrides(["study=quickstart", word], "runs/x")
 
 
@@ -300,7 +300,7 @@ def test_a_file_names_no_place_outside_of_the_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies" / "evil").mkdir(parents=True)
     (tmp_path / "studies" / "evil" / "study.yaml").write_text(f"question: ''\n{line}\n")
-    with pytest.raises(DesignError, match=f"^{address}: .*{reason}.*--trust") as refused:
+    with pytest.raises(DesignError, match=f"^{address}: .*{reason}.*; type {address}=") as refused:
         compose(["study=evil"])
     assert "secret" not in str(refused.value)
     value = "here" if reason == "outside" else "postgresql://me@host/results"

@@ -49,6 +49,10 @@ def test_every_config_and_study_is_in_the_wheel(installed: Path) -> None:
         assert paths == other_paths != set()
 
 
+def test_the_wheel_tells_type_checkers_that_it_has_types(installed: Path) -> None:
+    assert (installed / "dse/py.typed").is_file()
+
+
 def test_the_wheel_has_the_test_support_that_tests_of_packages_import(installed: Path) -> None:
     paths, other_paths = (
         {path.relative_to(folder) for path in (folder / "dse/testing").rglob("*.py")} for folder in (ROOT, installed)

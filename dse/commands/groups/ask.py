@@ -1,0 +1,354 @@
+"""Commands that answer a question at once: one design, chips side by side, a deployment, a fleet."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from dse.commands.command_record import (
+    DESIGN_FLAG,
+    ENGINE_ARGS_FLAG,
+    JSON_FLAG,
+    OPEN_FLAG,
+    TRUST_FLAG,
+    Command,
+    CommandFlag,
+    compile_notice,
+    hydra_line,
+    name_as_override,
+    open_if_asked,
+    out_flag,
+    split_studies,
+    split_words,
+)
+from dse.space.errors import DesignError
+
+
+def _run_evaluate(typed: Namespace) -> int:
+    from dse.config.compose import run_with_hydra
+
+    typed.words = name_as_override(typed.words)
+    shortlist = vars(typed)["from"]
+    _refuse_engine_args(typed, alone=not shortlist)
+    if shortlist:
+        from dse.commands.shortlist import print_shortlist
+
+        if typed.trace:
+            raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
+        with compile_notice("evaluate"):
+            print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+        return 0
+
+    if typed.design:
+        return _evaluate_design(typed)
+
+    def evaluate_composed_design(config: dict[str, Any]) -> None:
+        from dse.commands.evaluate_output import print_evaluation_of
+
+        with compile_notice("evaluate"):
+            print_evaluation_of(config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
+
+    run_with_hydra(hydra_line(typed), evaluate_composed_design)
+    return 0
+
+
+def _evaluate_design(typed: Namespace) -> int:
+    """A design of a study by its id."""
+    from dse.commands.evaluate_output import print_answer
+    from dse.commands.notebook_api import evaluated_design, load
+
+    names, words = split_studies(typed.words)
+    if len(names) != 1:
+        raise DesignError(
+            f"evaluate --design: {typed.design!r} belongs to a study; name the study, as in dse evaluate quickstart --design ID"
+        )
+    places = [word for word in words if word.startswith(("store=", "run_dir="))]
+    if others := [word for word in words if word not in places]:
+        raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
+    with compile_notice("evaluate"):
+        evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
+        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
+    return 0
+
+
+def _run_compare(typed: Namespace) -> int:
+    from dse.analysis.compare import DEFAULT_OBJECTIVE
+    from dse.commands.compare_output import print_comparison
+
+    with compile_notice("compare"):
+        print_comparison(
+            [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
+        )
+    return 0
+
+
+def _run_sweep(typed: Namespace) -> int:
+    from dse.commands.sweep_output import write_sweep
+
+    page = Path(typed.page) if typed.page else Path("runs") / "sweep" / "sweep.html"
+    words = [*typed.hydra, *typed.words]
+    with compile_notice("sweep"):
+        write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
+    open_if_asked(typed, page)
+    return 0
+
+
+def _run_capacity(typed: Namespace) -> int:
+    from dse.analysis.capacity import find_capacity
+    from dse.commands.capacity_output import write_capacity
+
+    names, words = split_words(typed.words)
+    _refuse_engine_args(typed)
+    if names:
+        raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
+    out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
+    with compile_notice("capacity"):
+        sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
+    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
+    open_if_asked(typed, out)
+    return 0
+
+
+def _refuse_engine_args(typed: Namespace, *, alone: bool = True) -> None:
+    """Refuse command lines of inference engines in JSON, or of a shortlist of designs."""
+    if typed.engine_args and (typed.json or not alone):
+        raise DesignError(f"--engine-args: prints text for one answer; remove it, or {'--json' if alone else '--from'}")
+
+
+def _run_fleet(typed: Namespace) -> int:
+    from dse.analysis.fleet import find_fleets, parse_query
+    from dse.commands.fleet_output import write_fleets
+
+    names, words = split_words(typed.words)
+    if names:
+        raise DesignError(f"fleet: expected overrides and flags, got {' '.join(names)}")
+    flags = {name: getattr(typed, name) for name in ("day", "peak", "spare", "cold_start", "shares", "portfolio", "rent", "by")}
+    out = Path(typed.out) if typed.out else Path("runs") / "fleet" / "fleet.html"
+    with compile_notice("fleet"):
+        query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)
+        fleets = find_fleets(query, trust=typed.trust)
+    write_fleets(fleets, out, as_json=typed.json)
+    open_if_asked(typed, out)
+    return 0
+
+
+COMMANDS = {
+    "evaluate": Command(
+        "[overrides]",
+        "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
+        """\
+Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
+bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
+
+overrides that choose presets: chip, model, mapping, workload, stack, inference_engine (the options are the files of conf/)""",
+        (
+            JSON_FLAG,
+            CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json", default="none"),
+            ENGINE_ARGS_FLAG,
+            CommandFlag(
+                ("--from",),
+                "evaluate each design of a shortlist that a report wrote; overrides apply to all of them",
+                "FILE",
+                "list.yaml",
+                default="none",
+            ),
+            DESIGN_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse evaluate model=llama3_70b mapping.prefill.tp=8 chip.l2.size='64 MB' workload.batch=[32]",
+            "dse evaluate chip=wse2 workload=gemv fidelity=events",
+            "dse evaluate --json --trace step.json chip=ascend910b model=qwen2_7b",
+        ),
+        hydra=True,
+        run=_run_evaluate,
+        studies=True,
+    ),
+    "compare": Command(
+        "chip=[NAME,NAME] [overrides]",
+        "chips side by side for one workload, each with the best mapping that a short search finds",
+        """\
+Searches the best mapping of each chip with the analytical model, over its default mapping and a small space of its software's
+knobs. Prints the chips side by side: metrics, per mm2, joule and dollar too, and time by resource. Number formats must be
+equal. If a chip does not support the workload, its column gives the reason. An unknown chip name is an error.
+
+overrides:
+  model=NAME workload=NAME      the workload, as in dse evaluate; workload.batch=[8] and others
+  precision={weights: int8}     number formats of all chips; formats=own compares different ones
+  space=NAME                    other mappings than those of conf/space/best*.yaml""",
+        (
+            CommandFlag(
+                ("--objective",),
+                "metric by which the best mapping is chosen",
+                "METRIC",
+                "tpot",
+                default="throughput_per_system_mm2",
+                completes="metrics",
+            ),
+            JSON_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse compare chip=[a100,npu64,wse2] model=llama3_8b workload.batch=[4]",
+            "dse compare --objective tpot chip=[a100,wse2] workload.batch=[1]",
+            "dse compare --json chip=[a100,npu_dse] 'precision={weights: fp16, activations: fp16, kv: fp16}'",
+        ),
+        hydra=True,
+        run=_run_compare,
+    ),
+    "sweep": Command(
+        "KEY=[VALUE,VALUE] [overrides]",
+        "every combination of some settings, without a study: the best first, by one metric",
+        """\
+Evaluates every combination of the settings that have several values. Prints the swept settings and a few metrics of each
+design, the best by the objective first; counts infeasible combinations by their commonest reasons. Writes
+runs/sweep/sweep.html: the objective over the swept setting with the most values.
+
+values of a setting:
+  chip=[h100,h200] chip=h100,h200           a list, or commas
+  'mapping.both.tp=range(1,9)'              from 1 to 8; a third number is the step
+  'chip.l2.size=tag(MB, choice(32,64))'     with one unit; or ['32 MB','64 MB']
+  workload.batch=[[1,32]]                   a list that is one value
+  model, workload, fidelity, precision, chip and mapping settings may be swept""",
+        (
+            CommandFlag(
+                ("--objective",),
+                "metric that orders the designs",
+                "METRIC",
+                "tpot",
+                default="the first that the workload has",
+                completes="metrics",
+            ),
+            CommandFlag(("--full",), "print all designs with all metrics"),
+            JSON_FLAG,
+            CommandFlag(("--out",), "write all designs, in SI units, to this file", "FILE.csv", "sweep.csv", default="no file"),
+            CommandFlag(("--page",), "write the page to this file", "FILE", "sweep.html", default="runs/sweep/sweep.html"),
+            OPEN_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse sweep chip=[h100,h200] mapping.both.tp=[1,2,4] --objective tpot",
+            "dse sweep model=llama3_8b chip=h100 workload.batch=[1,4,16] mapping.both.tp=[1,2] --out sweep.csv",
+            "dse sweep --json chip=wse2 workload=gemm mapping.rows=[200,300]",
+        ),
+        hydra=True,
+        run=_run_sweep,
+    ),
+    "capacity": Command(
+        "chip=NAME devices=N [overrides]",
+        "maximum rate of requests within SLOs, by the best deployment; or the fewest devices for a rate",
+        """\
+Searches the deployment of a model on N devices with the highest rate of requests, of which a share keeps the SLOs on time to
+first token and time per output token. Candidates have instances that do both phases, or pools that prefill and pools that
+decode, with different parallelism, policy, token budget and batch. Their serving is simulated; at 1.05 times the printed rate
+an SLO is missed. Writes runs/capacity/capacity.html: tokens/s of a user against tokens/s of a device, and latency against load.
+chip=[A,B] compares chips.
+
+options:
+  devices=16                    number of devices; or rate='10 Hz' for the fewest devices that serve the rate
+  slo_percentile=90             share of the requests that must keep each SLO, in %
+  disaggregated=false           no prefill instances
+  formats=[fp8,fp16]            formats of weights to look at; else those that the model is published in, or of the mapping
+  ffn=disaggregated             chips with several dies per node: also attention and FFNs on different dies
+  by=price                      order of chips by the price of their best deployment: of all devices with rate=, of a token
+                                with devices=; or by=devices
+overrides:
+  workload.prompt=4000 workload.output=500 workload.ttft='2 s' workload.tpot='50 ms'     or workload.trace=FILE
+  workload.requests=2000 workload.arrivals=poisson seed=0     simulated requests
+  space=NAME mapping.both.tp=4     searched settings (conf/space/capacity.yaml); a setting that is given is not searched""",
+        (
+            JSON_FLAG,
+            out_flag("runs/capacity/capacity.html", "capacity.html"),
+            OPEN_FLAG,
+            ENGINE_ARGS_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse capacity chip=h200 model=qwen3_32b devices=16 workload.prompt=4000 workload.output=500 workload.ttft='2 s' "
+            "workload.tpot='50 ms'",
+            "dse capacity chip=[h100,h200] model=llama3_8b devices=4 workload.ttft='1 s' workload.tpot='30 ms'",
+            "dse capacity --json chip=h200 model=llama3_8b rate='20 Hz' disaggregated=false workload.ttft='1 s' "
+            "workload.tpot='30 ms'",
+        ),
+        hydra=True,
+        run=_run_capacity,
+    ),
+    "fleet": Command(
+        "chip=NAME model=NAME --day DAY [overrides]",
+        "fewest systems for a day's load, by hour: energy, dollars owned and rented; one model or several",
+        """\
+Finds the fewest systems that carry the load of a day within SLOs, hour by hour. A system is the chips that serve a model
+together, as the mapping says. Its maximum rate is that of workload.rate=max. The systems that are up follow the load, ahead by
+the cold start. Prints, beside a fixed fleet, systems by hour, utilisation, energy and dollars of a day; writes
+runs/fleet/fleet.html. chip=[A,B] compares chips, the fewest dollars first.
+
+A day is a file with the columns hour,rate, or a name: sinusoid is made up, with a peak of 1.5 times its mean. A portfolio is
+a file with models, their shares of the requests and overrides of each:
+  models: [{model: llama3_8b, share: 0.7, overrides: [mapping.both.tp=1]}, {model: llama3_70b, share: 0.3}]
+
+overrides:
+  workload.ttft='1 s' workload.tpot='50 ms'        SLOs; workload.prompt=2000 workload.output=200, or workload.trace=FILE
+  workload.arrivals=gamma workload.cv=3            bursts: the arrivals at each system
+  mapping.both.tp=4                                chips of a system, and others of dse evaluate""",
+        (
+            CommandFlag(
+                ("--day",),
+                "rates by the hour: a CSV file with hour,rate, or the name of a day",
+                "DAY",
+                "sinusoid",
+                default="none",
+                completes="days",
+            ),
+            CommandFlag(
+                ("--peak",),
+                "rate of the busiest hour in requests per time, to which the day is scaled",
+                "RATE",
+                "'200 Hz'",
+                default="the day's own",
+            ),
+            CommandFlag(
+                ("--spare",),
+                "systems of each model beside those that the rate takes; they share the load",
+                "N",
+                "1",
+                default="0 systems",
+            ),
+            CommandFlag(("--cold-start",), "time from the start of a system until it serves", "TIME", "'3 min'", default="0 s"),
+            CommandFlag(
+                ("--shares",),
+                "shares of the requests of model=[A,B], in their order",
+                "SHARES",
+                "0.7,0.3",
+                default="equal shares",
+            ),
+            CommandFlag(("--portfolio",), "models with their shares and overrides", "FILE", "portfolio.yaml", default="none"),
+            CommandFlag(
+                ("--rent",),
+                "rent of a chip, of each where there are several",
+                "RENTS",
+                "'h100=2.5 USD/hour'",
+                default="no rent",
+            ),
+            CommandFlag(
+                ("--by",),
+                "order of chips: owned or rented dollars, energy or chips",
+                "WORD",
+                "rented",
+                default="owned",
+                completes="owned rented energy chips",
+            ),
+            JSON_FLAG,
+            out_flag("runs/fleet/fleet.html", "fleet.html"),
+            OPEN_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse fleet chip=h100 model=llama3_8b workload.ttft='1 s' workload.tpot='50 ms' --day sinusoid --peak '200 Hz' "
+            "--spare 1 --cold-start '3 min'",
+            "dse fleet chip=[h100,h200] model=llama3_8b workload.arrivals=gamma workload.cv=3 --day sinusoid --peak '50 Hz'",
+            "dse fleet --json chip=h100 model=[llama3_8b,qwen3_32b] --shares 0.7,0.3 --day sinusoid --peak '20 Hz'",
+        ),
+        hydra=True,
+        run=_run_fleet,
+    ),
+}
+"""Commands of the group by name, in the order of the help."""

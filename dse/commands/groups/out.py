@@ -1,0 +1,97 @@
+"""Commands that give results to other programs."""
+
+from argparse import Namespace
+
+from dse.commands.command_record import TRUST_FLAG, Command, CommandFlag, out_flag, split_study
+from dse.space.errors import DesignError, suggest_nearest
+
+
+def _run_export(typed: Namespace) -> int:
+    from dse.commands.export import FORMATS, export_study
+
+    name, overrides = split_study("export", typed.words)
+    to = typed.to or "parquet"
+    if to not in FORMATS:
+        raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
+    return export_study(name, to, typed.out, *overrides, trust=typed.trust, everything=typed.all)
+
+
+def _run_schema(typed: Namespace) -> int:
+    from dse.documents import build_schema, document_types
+    from dse.documents.records import record_title
+    from dse.terminal.json_text import format_json
+
+    if len(typed.words) > 1:
+        raise DesignError(f"schema: expected the name of one document, got {' '.join(typed.words)}")
+    if typed.words:
+        print(format_json(build_schema(typed.words[0]), indent=1))
+        return 0
+    for name, document in document_types().items():
+        print(f"{name:12}{document.STAMP:20}{document.COMMAND:40}{record_title(document)}")
+    return 0
+
+
+def _run_mcp(typed: Namespace) -> int:
+    if typed.words:
+        raise DesignError(f"mcp: takes no arguments, got {' '.join(typed.words)!r}")
+    try:
+        from dse.mcp_server.server import serve_mcp
+    except ImportError as error:
+        raise DesignError(f"mcp: {error}; pip install 'mesh-dse[mcp]'") from None
+    serve_mcp(allow_run=typed.allow_run)
+    return 0
+
+
+COMMANDS = {
+    "export": Command(
+        "STUDY --to FORMAT [store=URL]",
+        "designs of a study as parquet, csv, json or optuna; --out FILE",
+        """\
+Writes every searched or screened design of a study: knobs, metrics in SI units, feasible, front. Units are in the schema of
+Parquet, or in a file beside CSV and JSON. The format optuna is a journal that optuna-dashboard opens. Of more designs than the
+dashboard opens in some seconds, the journal has the front, the best of the others and an even sample; --all writes all.""",
+        (
+            CommandFlag(
+                ("--to",),
+                "parquet, csv, json or optuna",
+                "FORMAT",
+                "csv",
+                default="parquet",
+                completes="parquet csv json optuna",
+            ),
+            CommandFlag(("--all",), "with --to optuna: all designs with all metrics, however many"),
+            out_flag("NAME and the format's ending, in the run's folder", "designs.csv", "the designs"),
+            TRUST_FLAG,
+        ),
+        (
+            "dse export quickstart --to parquet",
+            "dse export quickstart --to csv --out designs.csv",
+            "dse export quickstart --to optuna",
+        ),
+        run=_run_export,
+        studies=True,
+    ),
+    "schema": Command(
+        "[DOCUMENT]",
+        "the JSON Schema of a document that --json prints; without a name, the list of documents",
+        """\
+Prints the schema (JSON Schema, draft 2020-12) of a document that a command prints with --json. Each document has its name and
+version at the top, as in "schema": "dse/evaluate/10". Keys, types and units of a version never change.""",
+        (),
+        ("dse schema", "dse schema evaluate", "dse schema list"),
+        run=_run_schema,
+    ),
+    "mcp": Command(
+        "",
+        "server for assistants: tools over the Model Context Protocol; --allow-run lets them run studies",
+        """\
+Serves the Model Context Protocol on standard input and output, for the studies and runs of this folder, until the input ends.
+The tools are list, evaluate, front, why and whynot; they answer with documents of dse schema. A client's configuration names
+this command. Without --allow-run nothing is written; with it there is the tool run, and results go to runs/NAME. Input of an
+assistant is data: it cannot set flags or run code. Needs pip install 'mesh-dse[mcp]'.""",
+        (CommandFlag(("--allow-run",), "also offer the tool run, which runs studies and stores their results in ./runs"),),
+        ("dse mcp", "dse mcp --allow-run", "cd mine && dse mcp"),
+        run=_run_mcp,
+    ),
+}
+"""Commands of the group by name, in the order of the help."""
