@@ -9,6 +9,7 @@ from dse.commands.command_record import (
     JSON_FLAG,
     OPEN_FLAG,
     TRUST_FLAG,
+    YES_FLAG,
     Command,
     CommandFlag,
     check_study,
@@ -85,6 +86,24 @@ def _run_report(typed: Namespace) -> int:
     say(f"report  {escape(str(path))}")
     open_if_asked(typed, path)
     return 0
+
+
+def _run_delete(typed: Namespace) -> int:
+    from dse.commands.manage_studies import delete_study
+
+    names, overrides = split_studies(typed.words)
+    if len(names) != 1 or overrides:
+        raise DesignError(f"delete: expected the name of one study that ran here, got {' '.join(typed.words) or 'nothing'}")
+    return delete_study(names[0], yes=typed.yes)
+
+
+def _run_rename(typed: Namespace) -> int:
+    from dse.commands.manage_studies import rename_study
+
+    names, overrides = split_studies(typed.words)
+    if len(names) != 2 or overrides:
+        raise DesignError(f"rename: expected a study that ran here and a new name, got {' '.join(typed.words) or 'nothing'}")
+    return rename_study(*names, yes=typed.yes)
 
 
 def _run_figure(typed: Namespace) -> int:
@@ -214,6 +233,29 @@ Without --design, load and roofline are of the knee of the front.""",
             "dse figure quickstart throughput_per_user --per dollar",
         ),
         run=_run_figure,
+        studies=True,
+    ),
+    "delete": Command(
+        "STUDY",
+        "delete the stored results of a study, with its folder and its report",
+        """\
+Deletes runs/STUDY: results, report, and all else that the study wrote there. In a store elsewhere, deletes the rows of the
+study; results of designs stay there for other studies. The definition of the study stays. Asks on a terminal; elsewhere
+--yes is required. Refused while a run holds the study.""",
+        (YES_FLAG,),
+        ("dse delete quickstart", "dse delete study=quickstart", "dse delete quickstart --yes"),
+        run=_run_delete,
+        studies=True,
+    ),
+    "rename": Command(
+        "STUDY NEW",
+        "give the stored results of a study another name",
+        """\
+Moves runs/STUDY to runs/NEW, and names its runs and searches in the store so. The definition of the study keeps its name. Asks
+on a terminal; elsewhere --yes is required. Refused while a run holds the study, or if the new name is taken.""",
+        (YES_FLAG,),
+        ("dse rename quickstart first_try", "dse rename study=quickstart first_try", "dse rename quickstart first_try --yes"),
+        run=_run_rename,
         studies=True,
     ),
 }
