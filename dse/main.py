@@ -123,7 +123,9 @@ def _run_evaluate(typed: Namespace) -> int:
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
         with _compile_notice("evaluate"):
-            print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+            print_shortlist(
+                Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust, full=typed.full
+            )
         return 0
 
     if typed.design:
@@ -133,10 +135,21 @@ def _run_evaluate(typed: Namespace) -> int:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with _compile_notice("evaluate"):
-            print_evaluation_of(config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
+            status = print_evaluation_of(
+                config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+            )
+        codes.append(status)
 
+    codes: list[int] = []
     run_with_hydra(_hydra_line(typed), evaluate_composed_design)
-    return 0
+    return codes[0] if codes else 0
+
+
+def _view(typed: Namespace) -> str:
+    """The text of an answer that is asked for: its first screen, all of it, or its operators."""
+    if sum((typed.full, typed.operators, typed.json)) > 1:
+        raise DesignError("evaluate: --full, --operators and --json are three texts of one answer; remove all but one")
+    return "full" if typed.full else "operators" if typed.operators else "screen"
 
 
 def _evaluate_design(typed: Namespace) -> int:
@@ -155,8 +168,9 @@ def _evaluate_design(typed: Namespace) -> int:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with _compile_notice("evaluate"):
         evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
-    return 0
+        return print_answer(
+            evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+        )
 
 
 def _run_compare(typed: Namespace) -> int:

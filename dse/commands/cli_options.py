@@ -55,6 +55,7 @@ class Command:
 ENGINE_ARGS_FLAG = CommandFlag(
     ("--engine-args",), "also print the command line with which the inference engine is assumed to be started"
 )
+FULL_FLAG = CommandFlag(("--full",), "print all that is known instead of the first screen")
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OUT_FLAG = CommandFlag(("--out",), "write to this file instead of the run's folder", "FILE", "report.html")
 
@@ -106,11 +107,14 @@ overrides of the run:
         "[overrides]",
         "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
         """\
-Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
-bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
+Evaluates one design. Prints one screen: what was asked, whether it fits, the main figures with their error bands, what limits
+it, and the setting whose step helps most. --full has all metrics with their definitions, and --operators the time of every
+operator. Ends with 3 if the design violates a limit. study=NAME --design ID evaluates a design of a study that ran here.
 
 overrides that choose presets: chip, model, mapping, workload, stack, inference_engine (the options are the files of conf/)""",
         (
+            FULL_FLAG,
+            CommandFlag(("--operators",), "print the time by operator instead of the first screen"),
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
             ENGINE_ARGS_FLAG,
