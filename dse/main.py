@@ -359,11 +359,18 @@ def _run_mcp(typed: Namespace) -> int:
 def _run_show(typed: Namespace) -> int:
     name, overrides = _single_name("show", typed.words)
     from dse.commands.notebook_api import load
-    from dse.commands.study_output import print_study
+    from dse.commands.study_output import print_study, print_study_results
+    from dse.commands.study_screen import stored_study_lines
+    from dse.terminal.progress import print_lines, screen_width
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+    if typed.full:
+        print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+        print_study_results(loaded.study, loaded.frame(), loaded.verification())
+        return 0
+    print_lines(stored_study_lines(loaded, screen_width()))
+    return 0
 
 
 def _run_export(typed: Namespace) -> int:

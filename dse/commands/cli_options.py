@@ -389,11 +389,12 @@ Prints the studies that ship or are in ./studies, with their questions, and the 
     ),
     "show": Command(
         "STUDY [store=URL]",
-        "question, knobs, objectives and state of a study",
+        "question, state and front of a study, and what to do next; --full its knobs, constants and runs",
         """\
-Prints a study: question, objectives, constraints, workload, knobs with their values, and constants that were assumed or
-fitted, or have no source. For each run it prints time, CPU time, user, host, versions, commit and seed.""",
-        (TRUST_FLAG,),
+Prints one screen: question, state, objectives, knobs, the front with what varies on it, and the next commands. --full has
+constraints, workload, knobs with all values, and constants that were assumed or fitted, or have no source; and for each run
+time, CPU time, user, host, versions, commit and seed.""",
+        (FULL_FLAG, TRUST_FLAG),
         ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
     ),
     "export": Command(

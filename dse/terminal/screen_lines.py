@@ -3,6 +3,7 @@
 Text only, without colours; a console of `dse.terminal.progress` prints the lines.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -81,7 +82,11 @@ def _cut_line(lines: list[str], width: int) -> list[str]:
 
 
 def format_columns(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int = SCREEN_WIDTH, *, left: Sequence[int] = (0,)
+    header: Sequence[str] | Sequence[Sequence[str]],
+    rows: Sequence[Sequence[str]],
+    width: int = SCREEN_WIDTH,
+    *,
+    left: Sequence[int] = (0,),
 ) -> list[str]:
     """Lines of a plain table: a header, a line a row, two spaces between columns, numbers to the right.
 
@@ -89,7 +94,7 @@ def format_columns(
     is shortened.
 
     Args:
-        header: a name a column.
+        header: a name a column, or lines of such as `stack_headers` has them.
         rows: a cell a column each.
         width: characters of a line at most.
         left: columns of words.
@@ -97,8 +102,9 @@ def format_columns(
     >>> format_columns(["case", "TTFT"], [["batch 1", "1 s"], ["batch 32", "12 s"]])
     ['case      TTFT', 'batch 1    1 s', 'batch 32  12 s']
     """
-    table = [list(map(str, header)), *(list(map(str, row)) for row in rows)]
-    sizes = [max(len(row[column]) for row in table) for column in range(len(header))]
+    heads = [list(header)] if not header or isinstance(header[0], str) else [list(line) for line in header]
+    table = [list(map(str, row)) for row in (*heads, *rows)]
+    sizes = [max(len(row[column]) for row in table) for column in range(len(heads[0]))]
     sizes[0] = min(sizes[0], max(width // 2, 1))
     shown = len(sizes)
     while shown > 1 and sum(sizes[:shown]) + 2 * (shown - 1) + (len(CUT) if shown < len(sizes) else 0) > width:
@@ -111,6 +117,46 @@ def format_columns(
             for column, (cell, size) in enumerate(zip(cells, sizes, strict=False))
         ]
         lines.append(("  ".join(texts) + (CUT if shown < len(sizes) and not place else "")).rstrip()[:width])
+    return lines
+
+
+def stack_headers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
+    """Lines of a header whose names are broken at dots and underscores, and cells without the unit that all in a column have.
+
+    Args:
+        header: a name a column.
+        rows: a cell a column each.
+
+    Returns:
+        Lines of the header, each with a text a column, and the rows; a common unit is in the last line of the header.
+
+    >>> stack_headers(["design", "chip.hbm.bandwidth"], [["a", "460 GB/s"], ["b", "920 GB/s"]])
+    ([['design', 'chip.hbm.'], ['', 'bandwidth'], ['', 'GB/s']], [['a', '460'], ['b', '920']])
+    """
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in header]
+    heads = []
+    for place, (name, cells) in enumerate(zip(header, columns, strict=True)):
+        units = {cell.partition(" ")[2] for cell in cells if cell != "-"}
+        unit = units.pop() if len(units) == 1 else ""
+        if unit and all(cell == "-" or cell.count(" ") == 1 for cell in cells):
+            columns[place] = [cell.partition(" ")[0] for cell in cells]
+        else:
+            unit = ""
+        least = max(map(len, columns[place]), default=0)
+        heads.append([*_break_name(name, least), *([unit] if unit else [])])
+    most = max(map(len, heads))
+    lines = [[head[line] if line < len(head) else "" for head in heads] for line in range(most)]
+    return lines, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _break_name(name: str, least: int) -> list[str]:
+    """A dotted or underscored name in lines as wide as its widest part, or as the cells below."""
+    parts = [part for part in re.split(r"(?<=[._])", name) if part]
+    width, lines = max(least, *map(len, parts)), [""]
+    for part in parts:
+        if len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
     return lines
 
 
