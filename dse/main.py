@@ -179,7 +179,11 @@ def _run_compare(typed: Namespace) -> int:
 
     with _compile_notice("compare"):
         print_comparison(
-            [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
+            [*typed.hydra, *typed.words],
+            typed.objective or DEFAULT_OBJECTIVE,
+            as_json=typed.json,
+            trust=typed.trust,
+            full=typed.full,
         )
     return 0
 
@@ -195,7 +199,7 @@ def _run_capacity(typed: Namespace) -> int:
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with _compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
-    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
+    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
     return 0
 
 
@@ -211,7 +215,7 @@ def _run_fleet(typed: Namespace) -> int:
     with _compile_notice("fleet"):
         query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)
         fleets = find_fleets(query, trust=typed.trust)
-    write_fleets(fleets, out, as_json=typed.json)
+    write_fleets(fleets, out, as_json=typed.json, full=typed.full)
     return 0
 
 
@@ -233,7 +237,7 @@ def _run_explain(typed: Namespace) -> int:
     from dse.commands.explain import run_explain
 
     names, words = _split_words(typed.words)
-    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 
@@ -260,7 +264,7 @@ def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
     names, words = _split_words(typed.words)
-    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 

@@ -148,6 +148,7 @@ overrides:
   space=NAME                    other mappings than those of conf/space/best*.yaml""",
         (
             CommandFlag(("--objective",), "metric by which the best mapping is chosen", "METRIC", "tpot"),
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             TRUST_FLAG,
         ),
@@ -181,6 +182,7 @@ overrides:
   workload.requests=2000 workload.arrivals=poisson seed=0     simulated requests
   space=NAME mapping.both.tp=4     searched settings (conf/space/capacity.yaml); a setting that is given is not searched""",
         (
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "capacity.html"),
             ENGINE_ARGS_FLAG,
@@ -221,6 +223,7 @@ overrides:
             CommandFlag(("--portfolio",), "models with their shares and overrides", "FILE", "portfolio.yaml"),
             CommandFlag(("--rent",), "rent of a chip, of each where there are several", "RENTS", "'h100=2.5 USD/hour'"),
             CommandFlag(("--by",), "order of chips: owned (default) or rented dollars, energy or chips", "WORD", "rented"),
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "fleet.html"),
             TRUST_FLAG,
@@ -247,6 +250,7 @@ overrides that name a design:
   without a study               as in dse evaluate; objectives as in +objectives.tpot=min""",
         (
             DESIGN,
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             TRUST_FLAG,
         ),
@@ -307,7 +311,7 @@ Evaluates a design at the study's fidelity; overrides name it over the study's o
 designs: which designs of the front beat it, by how much in each objective, and in which knobs they differ. Of all that beat it,
 shows the one with the fewest changes, and these changes one by one, each time the best next one; and its distance from the
 front. Settings that no knob of the study moves count as one change.""",
-        (DESIGN, CommandFlag(("--json",), "print everything as JSON"), TRUST_FLAG),
+        (DESIGN, FULL_FLAG, CommandFlag(("--json",), "print everything as JSON"), TRUST_FLAG),
         (
             "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
             "dse whynot quickstart chip=ascend910b",
