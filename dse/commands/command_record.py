@@ -69,6 +69,7 @@ class Command:
     studies: bool = False
 
 
+FULL_FLAG = CommandFlag(("--full",), "print all that is known instead of the first screen")
 JSON_FLAG = CommandFlag(("--json",), "print everything as JSON, in SI units")
 ENGINE_ARGS_FLAG = CommandFlag(
     ("--engine-args",), "also print the command line with which the inference engine is assumed to be started"
