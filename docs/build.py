@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "studies/*/README.md", "studies/*/*.svg")
+PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/guide/*.md", "docs/tutorials/*.md", "studies/*/README.md", "studies/*/*.svg")
 PATTERNS += ("studies/*/*.png",)
 
 GALLERY = "docs/gallery.md"

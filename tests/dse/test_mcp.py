@@ -432,7 +432,7 @@ def test_a_word_too_many_is_one_line(typed: Typed) -> None:
 
 
 def test_the_configuration_in_the_documents_names_a_command_that_there_is() -> None:
-    text = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/guide/programs.md").read_text()
     (server,) = json.loads(text.partition("```json .mcp.json\n")[2].partition("```")[0])["mcpServers"].values()
     assert server["command"] == "dse"
     name, *flags = server["args"]
