@@ -6,6 +6,7 @@ Reports of small studies are made by running them. Notebooks are pages of their 
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "docs/reference/*.md")
 PATTERNS += ("studies/*/README.md", "studies/*/*.svg", "studies/*/*.png")
+PATTERNS += ("docs/architecture/*.md", "docs/guide/*.md", "docs/assets/*.svg")
 
+INDEXES = ("docs/usage.md", "docs/studies.md", "docs/architecture.md")
 GALLERY = "docs/gallery.md"
 SMALL = {
     "quickstart": ("screen.limit=128", "search.budget=32"),
@@ -35,11 +38,19 @@ def sources() -> Iterator[str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Studies are pages as soon as they have a README.md."""
+    """Pages of the guide stand as its indexes list them; studies are pages as soon as they have a README.md."""
     studies = [path for path in sources() if path.startswith("studies/") and path.endswith(".md")]
     assert config.nav is not None
+    config.nav.insert(2, {"Guide": ["docs/five_questions.md", *(part for index in INDEXES for part in sections(index))]})
     config.nav.append({"Studies": [{path.split("/")[1]: path} for path in studies]})
     return config
+
+
+def sections(index: str) -> Iterator[dict[str, list[str]]]:
+    """The pages that each section of an index links, by the section's heading; the title's, where it has none."""
+    for section in re.split(r"^#+ ", (ROOT / index).read_text(), flags=re.MULTILINE):
+        if pages := re.findall(r"\]\(((?:guide|architecture)/\w+\.md)\)", section):
+            yield {section.splitlines()[0]: list(dict.fromkeys(f"docs/{page}" for page in pages))}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

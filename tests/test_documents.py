@@ -1,6 +1,7 @@
 """What the documents say to type works as written: every command of README.md and docs/, in order, in one folder.
 
-Each fenced block is a test. Files stand in blocks too: those of YAML say their path in a comment, others after the language.
+Pages of docs/guide stand in the order in which the indexes link them. Each fenced block but printed answers
+(`text`) is a test. Files stand in blocks too: those of YAML say their path in a comment, others after the language.
 Python after a comment `needs MODULE` is run in a process of its own, where the module can be imported.
 What takes long is asked for less, by `LESS`; what a user brings is in `BROUGHT`.
 """
@@ -25,8 +26,17 @@ from dse.main import main
 from tests.marks import slow_if
 
 ROOT = Path(__file__).resolve().parent.parent
+INDEXES = ("docs/usage.md", "docs/studies.md")
+
+
+def guide() -> list[str]:
+    """The pages of docs/guide, in the order of the indexes, each once."""
+    links = [link for index in INDEXES for link in re.findall(r"\]\((guide/\w+\.md)\)", (ROOT / index).read_text())]
+    return [f"docs/{link}" for link in dict.fromkeys(links)]
+
+
 ORDER = (
-    "README.md", "docs/usage.md", "docs/studies.md", "docs/optimisers.md", "docs/certified_fronts.md", "docs/accuracy.md",
+    "README.md", "docs/five_questions.md", *guide(), "docs/optimisers.md", "docs/certified_fronts.md", "docs/accuracy.md",
 )  # fmt: skip
 
 LESS = [
@@ -98,6 +108,8 @@ def blocks(document: str) -> Iterator[Block]:
     for match in pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         needs, language, file, inner, indented = match.groups()
+        if language == "text":
+            continue
         if language == "yaml":
             file = inner.splitlines()[0].removeprefix("# ")
         yield Block(f"{document}:{line}", language or "sh", file or "", inner or indented, needs or "")
@@ -147,7 +159,7 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     return int(end.value.code or 0), given_io.getvalue()
 
 
-@slow_if(lambda block: block.place.startswith(("docs/usage.md", "docs/studies.md")))
+@slow_if(lambda block: block.place.startswith(("docs/guide/", "docs/five_questions.md")))
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
@@ -186,9 +198,14 @@ def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path
 
 def test_no_block_is_left_out() -> None:
     """Every document with a command is one that is typed here."""
-    others = [path for path in (ROOT / "docs").glob("*.md") if commands(path.read_text())]
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]
+    others = [path for path in pages if commands(path.read_text())]
     assert {path.relative_to(ROOT).as_posix() for path in others} <= set(ORDER)
     assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python", "json"}
+
+
+def test_every_page_of_the_guide_is_in_an_index() -> None:
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/guide").glob("*.md")} == set(guide())
 
 
 def test_the_readme_is_short_enough_to_read() -> None:

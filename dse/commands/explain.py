@@ -13,7 +13,9 @@ from dse.commands.explain_output import (
     print_explanation_stage,
     print_front_explanation,
 )
-from dse.commands.explanation_screen import dominance_linesfrom dse.commands.whynot_output import dominance_record, print_path, print_position
+from dse.commands.explanation_screen import dominance_lines, explanation_lines, front_explanation_lines
+from dse.commands.notebook_api import StoredStudy, load, read_study_settings
+from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.keyword_settings import Override, Setting, read_settings
 from dse.config.question import build_question

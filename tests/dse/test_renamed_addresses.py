@@ -264,7 +264,7 @@ def test_the_notice_is_printed_once_a_process_tree_and_never_in_json(here: Path)
 
 
 def test_the_manual_has_every_address_that_was_renamed() -> None:
-    manual = (HERE.parents[1] / "docs/usage.md").read_text()
+    manual = (HERE.parents[1] / "docs/guide/renamed_settings.md").read_text()
     for alias in renamed_fields():
         if not re.search(r"\.(prefill|decode)\.", alias.old):
             assert re.search(rf"^\| `{re.escape(alias.old)}` \| `{re.escape(alias.new)}`", manual, re.MULTILINE), alias

@@ -227,6 +227,6 @@ def test_a_study_that_was_begun_by_the_old_address_goes_on(alias: Alias, folder:
 
 
 def test_the_manual_has_every_address_that_was_renamed() -> None:
-    manual = (Path(__file__).parents[2] / "docs/usage.md").read_text()
+    manual = (Path(__file__).parents[2] / "docs/guide/renamed_settings.md").read_text()
     for alias in OF_MACHINES:
         assert re.search(rf"^\| `{re.escape(alias.old)}` \| `{re.escape(alias.new)}`", manual, re.MULTILINE), alias

@@ -21,7 +21,7 @@ from tests.house.sources import ROOT
 
 GLOSSARY = ROOT / "docs/glossary.md"
 RECORDS = {"chip": Chip, "mapping": Mapping, "pools": UnlikePools}
-ARCHITECTURE = ROOT / "docs/architecture.md"
+FOLDERS = ROOT / "docs/architecture/folders.md"
 
 
 def rows() -> list[list[str]]:
@@ -108,8 +108,8 @@ def test_the_glossary_is_in_the_readme_and_in_the_site() -> None:
 
 @pytest.mark.parametrize("folder", ["evaluators", "dse"])
 def test_the_architecture_lists_the_folders_that_there_are(folder: str) -> None:
-    part = ARCHITECTURE.read_text().partition(f"Folders of `{folder}/`")[2].split("\n\n")[1]
-    listed = re.findall(r"^    (\w+)/ ", part, re.MULTILINE)
+    part = FOLDERS.read_text().partition(f"## `{folder}/`\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)/` \|", part, re.MULTILINE)
     packages = {path.parent.name for path in (ROOT / folder).glob("*/__init__.py") if not path.parent.is_symlink()}
     assert set(listed) == packages
     assert len(listed) == len(set(listed))

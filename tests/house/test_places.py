@@ -7,7 +7,9 @@ import pytest
 
 from tests.house.sources import ROOT
 
-PLACES = re.findall(r"^\| .+ \| `([\w/]+\.py)`(?:, `(\w+)`)? \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+PLACES = re.findall(
+    r"^\| .+ \| `([\w/]+\.py)`(?:, `(\w+)`)? \|$", (ROOT / "docs/architecture/places.md").read_text(), re.MULTILINE
+)
 
 
 def test_the_page_has_places() -> None:
