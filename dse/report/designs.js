@@ -14,6 +14,7 @@ const view = {
 
 function takeDesigns(data) {
   Object.assign(BOUNDS, data.bounds);
+  Object.assign(NAMES, data.names);
   UNIT.prefixes = data.prefixes;
   UNIT.scaled = new Set(data.scaled);
   Object.assign(designs, {data, rows: data.rows, studies: data.studies, columns: new Map()});
@@ -34,14 +35,6 @@ function unpacked(column) {
   if (column.levels) return Float64Array.from(values, code => (code < 0 ? NaN : column.levels[code]));
   if (column.words) return Float32Array.from(values, code => (code < 0 ? NaN : code));
   return values;
-}
-
-function decoded(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text),
-    bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
 }
 
 function columnOf(key) {

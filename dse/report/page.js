@@ -52,6 +52,9 @@ function drawBar() {
   );
 }
 
+// What is below the bar stands clear of it, however many lines it has.
+new ResizeObserver(([{target}]) => document.documentElement.style.setProperty("--bar", `${target.offsetHeight}px`)).observe(document.getElementById("bar"));
+
 function chip(text, drop) {
   return h(
     "button",
@@ -98,7 +101,7 @@ function studyChips() {
 let pending = false;
 
 function refresh() {
-  if (pending) return;
+  if (pending || !designs.data) return;
   pending = true;
   requestAnimationFrame(() => {
     pending = false;
@@ -125,27 +128,6 @@ function drawnKey() {
   return `${designs.data.written} ${document.documentElement.dataset.scheme}`;
 }
 
-const DARK = matchMedia("(prefers-color-scheme: dark)");
-let theme = "auto";
-
-function setTheme(value) {
-  theme = value;
-  document.documentElement.dataset.scheme = value === "auto" ? (DARK.matches ? "dark" : "light") : value;
-  try {
-    localStorage.setItem("mesh-dse-theme", value);
-  } catch {
-    /* a page from a file may have no storage */
-  }
-}
-
-function storedTheme() {
-  try {
-    return localStorage.getItem("mesh-dse-theme") ?? "auto";
-  } catch {
-    return "auto";
-  }
-}
-
 function start(data) {
   const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
   takeDesigns(data);
@@ -159,13 +141,11 @@ function start(data) {
   refresh();
 }
 
-// Plotly is most of the page and takes a second to start: what needs it not is drawn before.
-function loadPlotly() {
-  const source = document.getElementById("plotly");
-  document.body.append(h("script", {}, source.textContent));
-  source.remove();
+// Plotly takes a while to start: what needs it not is drawn before.
+async function loadPlotly() {
+  await loadEngine("plotly");
   drawFront();
-  setTimeout(drawCards);
+  requestAnimationFrame(() => setTimeout(drawCards)); // the front is seen first
 }
 
 // A page that follows a study: it polls a stamp beside itself, and takes the data when the stamp is new.
@@ -195,9 +175,8 @@ function tellLive() {
   element.classList.toggle("done", !live.file);
 }
 
-setTheme(storedTheme());
 document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
-start(JSON.parse(document.getElementById("data").textContent));
+addEventListener("DOMContentLoaded", () => unpackData().then(data => data && start(data)));
 if (live.file) setInterval(() => live.file && load(live.file), 1500);
 DARK.addEventListener("change", () => {
   setTheme(theme);
