@@ -3,8 +3,8 @@
 const BOUNDS = {}; // colours of what takes time, as the data have them
 
 function openDesign(row) {
-  view.open = row;
-  history.replaceState(null, "", linkOf(row));
+  Object.assign(view, {open: row, chosen: true});
+  writeLink();
   refresh();
   document.getElementById("design").scrollTop = 0;
   document.body.classList.add("opened");

@@ -68,11 +68,6 @@ function label(row) {
   return (designs.studies.length > 1 ? `${studyOf(row).name} ` : "") + designId(row);
 }
 
-// What the page's address ends with while a design is open; whoever opens that address sees it.
-function linkOf(row) {
-  return `#design=${encodeURIComponent(label(row))}`;
-}
-
 function linkedRow() {
   const wanted = new URLSearchParams(location.hash.slice(1)).get("design") ?? "",
     found = [];

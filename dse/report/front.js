@@ -80,6 +80,7 @@ function frontTools() {
         refresh();
       },
     ),
+    pointTools(),
     pictureButton("Front", () => document.querySelector("#front .plot")),
   ];
 }
@@ -100,8 +101,9 @@ function frameFront() {
     section.append(plot);
     startKeys(plot);
   }
-  section.querySelector(".heading")?.remove();
-  section.prepend(heading(many ? "Fronts" : "Front", caption, frontTools()));
+  for (const old of section.querySelectorAll(":scope > .heading, :scope > .own")) old.remove();
+  const bars = hasBands() ? " Bars at the open design: what measured rows of its kind were off by." : "";
+  section.prepend(heading(many ? "Fronts" : "Front", caption + bars, frontTools()), ownForm() ?? "");
   return plot;
 }
 
@@ -216,7 +218,7 @@ function frontTraces(axes, kind) {
       {opacity: 1},
     );
   });
-  const ring = (of, variable, width) =>
+  const ring = (of, variable, width, bars = {}) =>
     of.length &&
     scatter(
       "",
@@ -224,7 +226,7 @@ function frontTraces(axes, kind) {
       flat
         ? {size: 17, color: "rgba(0,0,0,0)", line: {width, color: ink(variable)}}
         : {size: 11, color: ink(variable), symbol: "circle-open"},
-      {showlegend: false},
+      {showlegend: false, ...bars},
     );
   for (const [name, row] of designs.studies.flatMap(study => study.points)) {
     if (row === null || !inScope(row)) continue;
@@ -235,8 +237,9 @@ function frontTraces(axes, kind) {
       {mode: "markers+text", text: [plain(name)], textposition: "top center", textfont: {size: 12, color: ink("--ink")}, showlegend: false},
     );
   }
+  if (flat) pointTraces(axes, traces, rows);
   ring([...view.marked], "--mark", 2);
-  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
+  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5, flat && view.open >= 0 ? bandBars(view.open, axes) : {});
   if (colour && !colour.words) colourBar(traces, colour);
   return {traces, rows};
 }
@@ -326,16 +329,27 @@ function planeAxis({column, scale, title}) {
   const log = spansDecades(column),
     window = view.zoom === "front" ? frontWindow(column, log) : null,
     kind = log ? {type: "log", dtick: "D2"} : {};
-  if (window) return {...style, ...kind, range: window.map(value => (log ? Math.log10(value / scale) : value / scale))};
+  if (window) return {...style, ...kind, range: withPoints(window, column, log).map(value => (log ? Math.log10(value / scale) : value / scale))};
   const doubled = doubling(column);
   return doubled
     ? {...style, type: "log", tickvals: doubled.map(v => v / scale), ticktext: doubled.map(v => number(v / scale))}
     : {...style, ...kind, autorange: true};
 }
 
+// A window that has the points beside the designs in it too.
+function withPoints([from, to], column, log) {
+  const more = shownPoints([view.x, view.y]).map(point => point.metrics[column.name]),
+    [low, high] = [Math.min(from, to, ...more), Math.max(from, to, ...more)],
+    edge = 0.05 * (high - low),
+    ends = !more.length ? [low, high] : log ? [low / 1.1, high * 1.1] : [low - edge, high + edge];
+  return from <= to ? ends : ends.reverse();
+}
+
 // Whether designs on the fronts lie along a column as far apart as on an axis of lines that is logarithmic.
 function spansDecades(column) {
-  const [low, high] = extent(column, designs.studies.flatMap(frontOf));
+  const points = shownPoints([view.x, view.y]).map(point => point.metrics[column.name] ?? NaN),
+    [front, best] = extent(column, designs.studies.flatMap(frontOf)),
+    [low, high] = [Math.min(front, ...points.filter(Number.isFinite)), Math.max(best, ...points.filter(Number.isFinite))];
   return Boolean(directionOf(column.name)) && logarithmic(column, low, high);
 }
 

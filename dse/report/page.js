@@ -44,6 +44,7 @@ function drawBar() {
         {type: "button", title: "Save the shortlist as YAML, which dse evaluate --from answers", onclick: saveShortlist},
         "Shortlist (YAML)",
       ),
+    linkButton(),
     h(
       "span",
       {class: "passed", id: "passed", "aria-live": "polite"},
@@ -113,6 +114,7 @@ function refresh() {
     drawParallel();
     drawTable();
     drawDesign();
+    followView();
     if (view.drawn === drawnKey()) {
       if (window.Plotly && view.figured !== view.open) drawOpenCards();
       return;
@@ -131,13 +133,17 @@ function drawnKey() {
 function start(data) {
   const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
   takeDesigns(data);
-  const linked = kept.open ? -1 : linkedRow();
-  if (linked >= 0) document.body.classList.add("opened");
-  view.open = kept.open ? rowOf(kept.open) : linked >= 0 ? linked : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
+  const first = !view.started;
+  view.open = kept.open ? rowOf(kept.open) : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
   view.marked = new Set(kept.marked.map(rowOf).filter(row => row >= 0));
   if (!designs.columns.get("feasible").values.some(Boolean)) view.scope = "all";
   startFront();
   startParallel();
+  if (first) {
+    rememberUsual();
+    if (readLink()) document.body.classList.add("opened");
+    view.started = true;
+  }
   refresh();
 }
 
@@ -184,8 +190,10 @@ DARK.addEventListener("change", () => {
 });
 addEventListener("resize", () => refresh());
 addEventListener("hashchange", () => {
-  const row = linkedRow();
-  if (row >= 0) openDesign(row);
+  view.ranges.clear();
+  Object.assign(view, usual, {marked: new Set()});
+  if (readLink()) document.body.classList.add("opened");
+  refresh();
 });
 addEventListener("keydown", event => {
   if (event.key === "Escape") document.body.classList.remove("opened");

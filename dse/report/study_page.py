@@ -19,6 +19,8 @@ SCRIPTS = (
     "theme.js",
     "cloud.js",
     "front.js",
+    "points.js",
+    "link.js",
     "keys.js",
     "parallel.js",
     "table.js",
