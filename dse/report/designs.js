@@ -19,10 +19,16 @@ function takeDesigns(data) {
   UNIT.scaled = new Set(data.scaled);
   Object.assign(designs, {data, rows: data.rows, studies: data.studies, columns: new Map()});
   for (const packed of data.columns) designs.columns.set(packed.name, {...packed, values: unpacked(packed), data: null});
+  sortColumns();
+  findFronts();
+}
+
+// Columns by what they are.
+function sortColumns() {
   designs.knobs = [...designs.columns.values()].filter(column => column.kind === "knob");
   designs.metrics = [...designs.columns.values()].filter(column => column.kind === "metric");
   designs.robust = [...designs.columns.values()].filter(column => column.kind === "robust");
-  const wanted = new Set(data.studies.flatMap(study => Object.keys(study.objectives)));
+  const wanted = new Set(designs.studies.flatMap(study => Object.keys(study.objectives)));
   designs.objectives = [...wanted].map(columnOf).filter(Boolean);
 }
 
@@ -79,7 +85,8 @@ function linkedRow() {
 
 // Rows of a study stand with its front first, best first objective first; a rank changes as the study goes on.
 function rankOf(row) {
-  return `rank ${(row - studyOf(row).start + 1).toLocaleString("en-US")}`;
+  const place = isFront(row) ? frontOf(studyOf(row)).indexOf(row) : row - studyOf(row).start;
+  return `rank ${(place + 1).toLocaleString("en-US")}`;
 }
 
 // What a design is, whatever its row: so that it is found again when the data are newer.
@@ -134,9 +141,19 @@ function extent(column, rows = null) {
 }
 
 function frontOf(study) {
-  const rows = [];
-  for (let row = study.start; row < study.start + study.rows && isFront(row); row++) rows.push(row);
-  return rows;
+  return study.front;
+}
+
+// Rows of each front, the best first objective first.
+function findFronts() {
+  for (const study of designs.studies) {
+    const rows = [],
+      [[goal, direction]] = Object.entries(study.objectives),
+      {values} = columnOf(goal) ?? {values: []},
+      sign = direction === "max" ? -1 : 1;
+    for (let row = study.start; row < study.start + study.rows; row++) if (isFront(row)) rows.push(row);
+    study.front = rows.sort((a, b) => sign * (values[a] - values[b]) || a - b);
+  }
 }
 
 // Objectives scaled to their study's front: 0 is the best value on it, 1 the worst.

@@ -154,36 +154,8 @@ async function loadPlotly() {
   requestAnimationFrame(() => setTimeout(drawCards)); // the front is seen first
 }
 
-// A page that follows a study: it polls a stamp beside itself, and takes the data when the stamp is new.
-const live = {stamp: "", file: document.body.dataset.live};
-
-function load(file) {
-  const script = h("script", {src: `${file}?${Date.now()}`});
-  script.onload = script.onerror = () => script.remove();
-  document.body.append(script);
-}
-
-function takeStamp({stamp, data, done}) {
-  if (done) live.file = "";
-  if (live.stamp !== stamp) load(data);
-  live.stamp = stamp;
-}
-
-function takeData(data) {
-  start(data);
-}
-
-function tellLive() {
-  const element = document.getElementById("live");
-  if (!document.body.dataset.live) return;
-  element.hidden = false;
-  element.textContent = live.file ? "live" : "finished";
-  element.classList.toggle("done", !live.file);
-}
-
 document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
-addEventListener("DOMContentLoaded", () => unpackData().then(data => data && start(data)));
-if (live.file) setInterval(() => live.file && load(live.file), 1500);
+addEventListener("DOMContentLoaded", () => unpackData().then(data => data && [start(data), followStudy()]));
 DARK.addEventListener("change", () => {
   setTheme(theme);
   refresh();

@@ -32,6 +32,7 @@ SCRIPTS = (
     "cards.js",
     "provenance.js",
     "head.js",
+    "live.js",
     "page.js",
 )
 """The page's code in reading order: what is shown, then each view of it, then what ties them."""

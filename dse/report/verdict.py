@@ -94,8 +94,8 @@ def _choice_texts(study: Study, front: pd.DataFrame, knee: int) -> list[str]:
     values = " and ".join(f"{plain_name(name)} of {metric_text(name, row[name])}" for name in goals)
     ends = []
     for name, direction in goals.items():
-        column = front[name].astype(float)
-        end = front.loc[column.idxmax() if direction == "max" else column.idxmin()]
+        column = front[name].to_numpy(dtype=float)
+        end = front.iloc[int(column.argmax() if direction == "max" else column.argmin())]
         word = "highest" if direction == "max" else "lowest"
         ends.append(f"{end[DESIGN]} for the {word} {plain_name(name)}, {metric_text(name, end[name])}")
     return [f"For a balance build design {row[DESIGN]}: {values}.", f"Or build {'; or '.join(ends)}."]
