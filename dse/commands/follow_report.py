@@ -2,27 +2,29 @@
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 
 from dse.commands.notebook_api import StoredStudy, load
-from dse.execution.screen import list_stored_block_files
+from dse.report.live_page import PERIOD_S, is_running, serve, study_state
 from dse.report.payload import report_payload
-from dse.report.study_page import LivePage, report_path
+from dse.report.study_page import LivePage, report_path, write_page
 from dse.space.errors import DesignError
 from dse.store.database import store_exists
-from dse.store.store import Store
 from dse.terminal.progress import say
 
-PERIOD_S = 2.0
-"""Seconds between two looks at a store."""
 
+def follow_studies(
+    names: list[str], out: str = "", overrides: Sequence[str] = (), *, period: float = PERIOD_S, trust: bool = False
+) -> int:
+    """Update the report of studies until all have ended or Ctrl-C; returns the exit status.
 
-def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S, trust: bool = False) -> int:
-    """Update the report of studies until all have ended or Ctrl-C; returns the exit status."""
-    loaded = [load(name, trust=trust) for name in names]
+    The page of a single study is served on a local address, too, where new designs arrive without a new page.
+    """
+    loaded = [load(name, *overrides, trust=trust) for name in names]
     for study in loaded:
         if not store_exists(study.study.store):
             raise DesignError(
@@ -30,12 +32,34 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
                 f"run it first: dse run study={study.study.name}"
             )
     path = Path(out).resolve() if out else report_path([study.study for study in loaded])
+    if len(loaded) == 1:
+        return _serve_study(loaded[0], path, period)
+    return _follow_files(loaded, names, path, period)
+
+
+def _serve_study(study: StoredStudy, path: Path, period: float) -> int:
+    """Serve the page of one study until its run has ended or Ctrl-C; its file is written then."""
+    server = serve(study, period)
+    say(f"live    {server.url} is updated while the study runs; Ctrl-C stops the page, not the study")
+    with contextlib.suppress(KeyboardInterrupt):
+        server.wait()
+        time.sleep(2 * period)  # for pages that are open to fetch the whole
+    server.close()
+    if server.data is None:
+        raise DesignError(f"study {study.study.name!r} ended and left no results")
+    write_page([study.part()], path)
+    say(f"report  {escape(str(path))}")
+    return 0
+
+
+def _follow_files(loaded: list[StoredStudy], names: list[str], path: Path, period: float) -> int:
+    """Update the file of a page on several studies, and the files beside it that open copies poll."""
     page, seen, data = LivePage(path), None, None
     say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")
     try:
         while True:
-            running = [study for study in loaded if _is_running(study)]
-            now, begun = [_study_state(study) for study in loaded], time.monotonic()
+            running = [study for study in loaded if is_running(study)]
+            now, begun = [study_state(study) for study in loaded], time.monotonic()
             if now != seen:
                 data, seen = _page_content(loaded) or data, now
                 if data is not None:
@@ -54,19 +78,6 @@ def follow_studies(names: list[str], out: str = "", *, period: float = PERIOD_S,
     page.remove()
     say(f"report  {escape(str(path))}")
     return 0
-
-
-def _is_running(study: StoredStudy) -> bool:
-    runs = study.runs()
-    return bool(runs) and runs[-1]["state"] == "running"
-
-
-def _study_state(study: StoredStudy) -> Any:
-    """What changes when there is something new to show."""
-    with contextlib.closing(Store(study.study.store, create=False)) as store:
-        progress = store.ask_count(study.study.name, study.study.context.physics)
-        verified = store.result_count(study.study.context_at(study.study.higher)) if study.study.higher else 0
-    return progress, verified, list_stored_block_files(study.study), [run["state"] for run in study.runs()]
 
 
 def _page_content(loaded: list[StoredStudy]) -> dict[str, Any] | None:

@@ -27,8 +27,20 @@ function drawCards() {
     ),
     runsCard(),
   );
-  for (const plot of document.querySelectorAll("#cards .plot")) plot.paint();
   drawOpenCards();
+  paintInTurn([...document.querySelectorAll("#cards .plot")].filter(plot => !plot.closest("#open-cards")));
+}
+
+// Each plot in its own turn, so that the page stays at hand; a newer drawing of the cards takes over.
+function paintInTurn(plots) {
+  view.turn = (view.turn ?? 0) + 1;
+  const turn = view.turn,
+    next = () => {
+      if (turn !== view.turn || !plots.length) return;
+      plots.shift().paint();
+      setTimeout(next);
+    };
+  setTimeout(next);
 }
 
 function card(title, caption, kind, ...children) {
@@ -61,7 +73,7 @@ function lineCard(study, spec, titled) {
   const caption = `The ${better === "max" ? "highest" : "lowest"} at each value${by ? `, a line for each ${called(spec.by)}` : ""}. ${y.doc[0].toUpperCase()}${y.doc.slice(1)}.`;
   if (!groups.size) return card(title, caption, "", empty("No feasible design", "There is nothing to draw."));
   return pictured(title, caption, "", plot => {
-    const axes = [x, y].map(scatterAxis),
+    const axes = [x, y].map(column => scatterAxis(column)),
       ordered = [...groups].sort(([a], [b]) => a.localeCompare(b, "en", {numeric: true}));
     const lines = ordered.map(([key, best]) => [key, [...best.keys()].sort((a, b) => a - b).map(at => best.get(at))]);
     plot.rowsOf = lines.map(([, rows]) => rows);
@@ -114,7 +126,7 @@ function bindsCard(study, titled) {
     plot.rowsOf = keys.map(() => rows);
     const bars = keys.map((key, i) => ({
       type: "bar",
-      name: plain(key),
+      name: plain(partName(key)),
       x: rows.map((_, j) => j),
       y: spent.map((sums, j) => (100 * (sums[key] ?? 0)) / totals[j]),
       marker: {color: ink(BOUNDS[key] ?? SERIES[i % SERIES.length]), line: {width: 0}},
@@ -152,7 +164,7 @@ function stacksCard(study, spec, titled) {
     plot.rowsOf = keys.map(() => spec.rows);
     const bars = keys.map((key, i) => ({
       type: "bar",
-      name: plain(key),
+      name: plain(partName(key)),
       x: spec.rows.map((_, j) => j),
       y: spec.spent.map(sums => (sums[key] ?? 0) / scale),
       marker: {color: ink(BOUNDS[key] ?? SERIES[i % SERIES.length]), line: {width: 0}},

@@ -3,8 +3,8 @@
 const BOUNDS = {}; // colours of what takes time, as the data have them
 
 function openDesign(row) {
-  view.open = row;
-  history.replaceState(null, "", linkOf(row));
+  Object.assign(view, {open: row, chosen: true});
+  writeLink();
   refresh();
   document.getElementById("design").scrollTop = 0;
   document.body.classList.add("opened");
@@ -233,7 +233,7 @@ function stack(title, shares, unit) {
       {class: "stack-bar"},
       parts.map(([key, v], i) =>
         h("i", {
-          title: `${key}: ${quantity(v, unit)}, ${percent(v / all)}`,
+          title: `${partName(key)}: ${quantity(v, unit)}, ${percent(v / all)}`,
           style: `flex:${v / all} 0 0;background:${colour(key, i)}`,
         }),
       ),
@@ -243,9 +243,9 @@ function stack(title, shares, unit) {
       {class: "stack-key"},
       parts
         .slice(0, KEYS)
-        .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${key} ${percent(v / all)}`)),
+        .map(([key, v], i) => h("span", {}, h("i", {style: `background:${colour(key, i)}`}), `${partName(key)} ${percent(v / all)}`)),
       rest.length > 0 &&
-        h("span", {title: rest.map(([key]) => key).join(", ")}, `${rest.length} more ${percent(worked(rest.map(([, v]) => v)) / all)}`),
+        h("span", {title: rest.map(([key]) => partName(key)).join(", ")}, `${rest.length} more ${percent(worked(rest.map(([, v]) => v)) / all)}`),
     ),
   );
 }
@@ -281,7 +281,7 @@ function operatorTable(operators, words) {
         "td",
         {class: "word"},
         h("i", {class: "dot", style: `background:var(${BOUNDS[words[bound]] ?? "--s8"})`}),
-        words[bound],
+        partName(words[bound]),
       ),
       h("td", {class: "word"}, words[shape]),
       known.map(of => h("td", {}, counts[of](counted(operator)) || "")),

@@ -22,6 +22,7 @@ from dse.report.figure_style import (
 )
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
+from dse.terminal.part_names import part_name
 
 MAX_BLOCKS = 7
 """Blocks with a colour of their own; smaller ones are one."""
@@ -42,12 +43,15 @@ MARK_RANGE = (7.0, 26.0)
 def load_figure(name: str, curve: LoadCurve) -> FigureSpec:
     """Figure of a latency curve: TTFT, time per token and SLO attainment against the rate."""
     x = make_scale("arrival rate", "Hz", curve.rates, logarithmic=False)
-    panels = []
+    panels, latencies = [], []
     for title, prefixes, place in (("time to first token", ("ttft",), 0), ("time per token", ("tpot", "tbt"), 1)):
         known = {key: values for key, values in curve.metrics.items() if key.split("_")[0] in prefixes}
         limits = [(name, bound[place]) for name, *bound in curve.bounds if np.isfinite(bound[place])]
         every = np.concatenate([*known.values(), [limit for _, limit in limits]]) if known else np.zeros(0)
-        y = make_scale(title, "s", every)
+        latencies.append((title, known, limits, every[np.isfinite(every)]))
+    shared = min((float(every.max()) for *_, every in latencies if len(every)), default=0.0)  # one unit for all latencies
+    for title, known, limits, every in latencies:
+        y = make_scale(title, "s", every, largest=shared)
         traces = [
             {
                 "type": "scatter", "mode": "lines+markers", "name": plain(_latency_name(key)),
@@ -209,7 +213,7 @@ def _key_traces(shown: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """Entries of the legend: a symbol for each phase, a colour for each resource that bounds an operator."""
     phases, bounds = (list(dict.fromkeys(operator[column] for operator in shown)) for column in (0, 4))
     keys = [(phase, SYMBOLS[place % len(SYMBOLS)], "--dot", 0) for place, phase in enumerate(phases)]
-    keys += [(f"bound by {bound}", "line-ew", RESOURCE_COLOURS.get(bound, "--s8"), 4) for bound in bounds]
+    keys += [(f"bound by {part_name(bound)}", "line-ew", RESOURCE_COLOURS.get(bound, "--s8"), 4) for bound in bounds]
     return [
         {
             "type": "scatter", "mode": "markers", "name": plain(name), "x": [None], "y": [None], "hoverinfo": "skip",
@@ -230,7 +234,7 @@ def _operator_text(operator: Sequence[Any], total: float) -> str:
     return hover_lines(
         f"{phase}, {segment}: {name}",
         str(shape),
-        f"{format_quantity(seconds, 's')}, {100 * seconds / total:.3g} % of the time, bound by {bound}",
+        f"{format_quantity(seconds, 's')}, {100 * seconds / total:.3g} % of the time, bound by {part_name(bound)}",
         f"{format_quantity(flop, 'op')}, {format_quantity(nbytes, 'B')}, {flop / nbytes:.4g} op/B",
         f"{format_quantity(flop / seconds, 'op/s')}",
     )
@@ -278,10 +282,10 @@ def _bars_panel(title: str, unit: str, blocks: Mapping[str, Mapping[str, float]]
         texts = [format_quantity(value, unit) for value in values]
         bars.append(
             {
-                "type": "bar", "name": plain(block), "x": names, "text": texts, "textposition": "none",
+                "type": "bar", "name": plain(part_name(block)), "x": names, "text": texts, "textposition": "none",
                 "y": [short_number(part) for part in parts] if are_shares else scale.axis_values(values),
                 "marker": {"color": SERIES[place % len(SERIES)], "line": {"width": 0}},
-                "hovertemplate": f"{plain(block)}: %{{text}}<extra>%{{x}}</extra>",
+                "hovertemplate": f"{plain(part_name(block))}: %{{text}}<extra>%{{x}}</extra>",
             }
         )  # fmt: skip
     x = {"title": "", "type": "category", "showgrid": False, "tickangle": -60}

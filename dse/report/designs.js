@@ -14,14 +14,21 @@ const view = {
 
 function takeDesigns(data) {
   Object.assign(BOUNDS, data.bounds);
+  Object.assign(NAMES, data.names);
   UNIT.prefixes = data.prefixes;
   UNIT.scaled = new Set(data.scaled);
   Object.assign(designs, {data, rows: data.rows, studies: data.studies, columns: new Map()});
   for (const packed of data.columns) designs.columns.set(packed.name, {...packed, values: unpacked(packed), data: null});
+  sortColumns();
+  findFronts();
+}
+
+// Columns by what they are.
+function sortColumns() {
   designs.knobs = [...designs.columns.values()].filter(column => column.kind === "knob");
   designs.metrics = [...designs.columns.values()].filter(column => column.kind === "metric");
   designs.robust = [...designs.columns.values()].filter(column => column.kind === "robust");
-  const wanted = new Set(data.studies.flatMap(study => Object.keys(study.objectives)));
+  const wanted = new Set(designs.studies.flatMap(study => Object.keys(study.objectives)));
   designs.objectives = [...wanted].map(columnOf).filter(Boolean);
 }
 
@@ -34,14 +41,6 @@ function unpacked(column) {
   if (column.levels) return Float64Array.from(values, code => (code < 0 ? NaN : column.levels[code]));
   if (column.words) return Float32Array.from(values, code => (code < 0 ? NaN : code));
   return values;
-}
-
-function decoded(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text),
-    bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
 }
 
 function columnOf(key) {
@@ -75,11 +74,6 @@ function label(row) {
   return (designs.studies.length > 1 ? `${studyOf(row).name} ` : "") + designId(row);
 }
 
-// What the page's address ends with while a design is open; whoever opens that address sees it.
-function linkOf(row) {
-  return `#design=${encodeURIComponent(label(row))}`;
-}
-
 function linkedRow() {
   const wanted = new URLSearchParams(location.hash.slice(1)).get("design") ?? "",
     found = [];
@@ -91,7 +85,8 @@ function linkedRow() {
 
 // Rows of a study stand with its front first, best first objective first; a rank changes as the study goes on.
 function rankOf(row) {
-  return `rank ${(row - studyOf(row).start + 1).toLocaleString("en-US")}`;
+  const place = isFront(row) ? frontOf(studyOf(row)).indexOf(row) : row - studyOf(row).start;
+  return `rank ${(place + 1).toLocaleString("en-US")}`;
 }
 
 // What a design is, whatever its row: so that it is found again when the data are newer.
@@ -146,9 +141,19 @@ function extent(column, rows = null) {
 }
 
 function frontOf(study) {
-  const rows = [];
-  for (let row = study.start; row < study.start + study.rows && isFront(row); row++) rows.push(row);
-  return rows;
+  return study.front;
+}
+
+// Rows of each front, the best first objective first.
+function findFronts() {
+  for (const study of designs.studies) {
+    const rows = [],
+      [[goal, direction]] = Object.entries(study.objectives),
+      {values} = columnOf(goal) ?? {values: []},
+      sign = direction === "max" ? -1 : 1;
+    for (let row = study.start; row < study.start + study.rows; row++) if (isFront(row)) rows.push(row);
+    study.front = rows.sort((a, b) => sign * (values[a] - values[b]) || a - b);
+  }
 }
 
 // Objectives scaled to their study's front: 0 is the best value on it, 1 the worst.

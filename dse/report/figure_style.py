@@ -101,15 +101,21 @@ class Scale:
         return [short_number(value) for value in np.asarray(values, dtype=float) / self.divisor]
 
 
-def make_scale(title: str, unit: str, values: Any, *, logarithmic: bool | None = None) -> Scale:
+def make_scale(title: str, unit: str, values: Any, *, logarithmic: bool | None = None, largest: float | None = None) -> Scale:
     """Axis for some values: logarithmic where they span more than `DECADE_AND_A_HALF`, unless stated.
+
+    Args:
+        title, unit: of the axis, the unit without prefix.
+        values: in SI.
+        logarithmic: None to choose by the values.
+        largest: value whose prefix the unit takes, for axes that share one; None for that of the values.
 
     >>> make_scale("TTFT", "s", [0.002, 0.005]).axis
     {'title': 'TTFT [ms]', 'rangemode': 'tozero'}
     """
     numbers = np.asarray(values, dtype=float)
     numbers = np.abs(numbers[np.isfinite(numbers)])
-    divisor, shown = choose_display_unit(float(numbers.max(initial=0.0)), unit)
+    divisor, shown = choose_display_unit(float(numbers.max(initial=0.0)) if largest is None else largest, unit)
     positive = numbers[numbers > 0]
     if logarithmic is None:
         logarithmic = len(positive) == len(numbers) > 0 and bool(positive.max() > DECADE_AND_A_HALF * positive.min())

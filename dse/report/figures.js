@@ -2,14 +2,6 @@
 
 const figureView = {per: ""};
 
-// Values with names of variables replaced by the theme's colours.
-function inked(value) {
-  if (typeof value === "string") return value.startsWith("--") ? ink(value) : value;
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(inked);
-  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, inked(part)]));
-  return value;
-}
-
 // Titles are of Python, in which Plotly's tags are letters.
 function panelAxis({title, ...rest}) {
   return {...axisStyle(title), ...inked(rest)};

@@ -1,6 +1,5 @@
 // The front: designs over two columns, or three, coloured by a fourth.
 
-const WEBGL = 3000; // designs above which all of the picture is drawn by WebGL, whose canvas lies over what SVG draws
 const MOST_WORDS = 16; // words of a column up to which each has an entry in the legend
 const SPACE_POINTS = 4000; // designs off the front in the 3-D picture; of more, an even choice
 
@@ -81,6 +80,7 @@ function frontTools() {
         refresh();
       },
     ),
+    pointTools(),
     pictureButton("Front", () => document.querySelector("#front .plot")),
   ];
 }
@@ -101,33 +101,49 @@ function frameFront() {
     section.append(plot);
     startKeys(plot);
   }
-  section.querySelector(".heading")?.remove();
-  section.prepend(heading(many ? "Fronts" : "Front", caption, frontTools()));
+  for (const old of section.querySelectorAll(":scope > .heading, :scope > .own")) old.remove();
+  const bars = hasBands() ? " Bars at the open design: what measured rows of its kind were off by." : "";
+  section.prepend(heading(many ? "Fronts" : "Front", caption + bars, frontTools()), ownForm() ?? "");
   return plot;
 }
 
 function drawFront() {
   const plot = frameFront();
   const kind = view.dims === "3" ? "3" : "2";
+  if (kind === "3" && !engines["plotly-space"]) {
+    loadEngine("plotly-space").then(() => refresh());
+    return;
+  }
   if (plot.dataset.kind !== kind) {
     // Plotly does not turn one kind of plot into the other well
-    Plotly.purge(plot);
+    engineOf(plot).purge(plot);
+    plot.engine = kind === "3" ? engines["plotly-space"] : Plotly;
     plot.dataset.kind = kind;
     plot.dataset.wired = "";
   }
   const [x, y, z] = [view.x, view.y, view.z].map(columnOf);
   if (!x || !y) return;
-  const axes = (kind === "3" ? [x, y, z] : [x, y]).map(column => scatterAxis(column));
+  const axes = frontAxes();
   const {traces, rows} = frontTraces(axes, kind);
   plot.rowsOf = rows;
   const layout = kind === "3" ? spaceLayout(axes) : planeLayout(axes);
-  draw(plot, traces, layout).then(() => wireFront(plot));
+  startCloud(plot, kind === "2" ? traces : [], layout);
+  draw(plot, traces, layout).then(() => {
+    wireFront(plot);
+    wireCloud(plot);
+  });
+}
+
+// The axes of the front: those of one quantity have one unit.
+function frontAxes() {
+  const columns = [view.x, view.y, ...(view.dims === "3" ? [view.z] : [])].map(columnOf);
+  return columns.map(column => scatterAxis(column, columns));
 }
 
 // Values of a column in a unit for reading; words stay codes with ticks.
-function scatterAxis(column) {
-  const [low, high] = extent(column),
-    [scale, unit] = column.words ? [1, ""] : scaled(Math.max(Math.abs(low), Math.abs(high)), column.unit);
+function scatterAxis(column, others = []) {
+  const most = Math.min(...[column, ...others].filter(one => one.unit === column.unit).map(one => Math.max(...extent(one).map(Math.abs)))),
+    [scale, unit] = column.words ? [1, ""] : scaled(most, column.unit);
   const goal = directionOf(column.name);
   const apart = innerWidth < 560 ? "\n" : "  "; // on a phone the title has no room beside it
   const hint = goal ? apart + (goal === "max" ? "better →" : "← better") : ""; // along the title, which stands upright on the left
@@ -148,7 +164,8 @@ function frontTraces(axes, kind) {
     rows = [],
     colour = columnOf(view.colour),
     flat = kind === "2",
-    type = !flat ? "scatter3d" : off.length + out.length > WEBGL ? "scattergl" : "scatter";
+    type = flat ? "scatter" : "scatter3d",
+    clouded = flat && off.length + out.length > CLOUD;
   const scatter = (name, of, marker, more = {}) => {
     const points = {x: axes[0].at(of), y: axes[1].at(of), ...(flat ? {} : {z: axes[2].at(of)})};
     traces.push({type, mode: "markers", name: plain(name), ...points, marker, hoverinfo: "none", ...more});
@@ -162,7 +179,7 @@ function frontTraces(axes, kind) {
       `filtered out (${out.length.toLocaleString("en-US")})`,
       thin(out),
       {size: 4 * size, color: ink("--ghost")},
-      {opacity: flat ? 0.5 : 0.25},
+      {opacity: flat ? 0.5 : 0.25, cloud: clouded},
     );
   const words = colour?.words?.length <= MOST_WORDS ? [...colour.words.keys(), NaN] : null;
   const split = of => words?.map(code => [code, of.filter(row => Object.is(colour.values[row], code))]).filter(([, some]) => some.length);
@@ -172,14 +189,14 @@ function frontTraces(axes, kind) {
       `${colour.words[code] ?? "none"} (${some.length.toLocaleString("en-US")})`,
       thin(some),
       {size: 5 * size, color: wordColour(code), symbol: wordSymbol(code)},
-      {opacity: flat ? 0.85 : 0.6, showlegend: !onFront.has(code), legendgroup: String(code)},
+      {opacity: flat ? 0.85 : 0.6, showlegend: !onFront.has(code), legendgroup: String(code), cloud: clouded},
     );
   if (off.length && !words)
     scatter(
       `other designs (${off.length.toLocaleString("en-US")})`,
       thin(off),
       {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
-      {opacity: flat ? 0.8 : 0.5},
+      {opacity: flat ? 0.8 : 0.5, cloud: clouded},
     );
   if (flat && (!colour || words)) frontLines(type, front, axes, traces, rows);
   front.forEach((of, index) => {
@@ -201,7 +218,7 @@ function frontTraces(axes, kind) {
       {opacity: 1},
     );
   });
-  const ring = (of, variable, width) =>
+  const ring = (of, variable, width, bars = {}) =>
     of.length &&
     scatter(
       "",
@@ -209,7 +226,7 @@ function frontTraces(axes, kind) {
       flat
         ? {size: 17, color: "rgba(0,0,0,0)", line: {width, color: ink(variable)}}
         : {size: 11, color: ink(variable), symbol: "circle-open"},
-      {showlegend: false},
+      {showlegend: false, ...bars},
     );
   for (const [name, row] of designs.studies.flatMap(study => study.points)) {
     if (row === null || !inScope(row)) continue;
@@ -220,8 +237,9 @@ function frontTraces(axes, kind) {
       {mode: "markers+text", text: [plain(name)], textposition: "top center", textfont: {size: 12, color: ink("--ink")}, showlegend: false},
     );
   }
+  if (flat) pointTraces(axes, traces, rows);
   ring([...view.marked], "--mark", 2);
-  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
+  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5, flat && view.open >= 0 ? bandBars(view.open, axes) : {});
   if (colour && !colour.words) colourBar(traces, colour);
   return {traces, rows};
 }
@@ -311,16 +329,27 @@ function planeAxis({column, scale, title}) {
   const log = spansDecades(column),
     window = view.zoom === "front" ? frontWindow(column, log) : null,
     kind = log ? {type: "log", dtick: "D2"} : {};
-  if (window) return {...style, ...kind, range: window.map(value => (log ? Math.log10(value / scale) : value / scale))};
+  if (window) return {...style, ...kind, range: withPoints(window, column, log).map(value => (log ? Math.log10(value / scale) : value / scale))};
   const doubled = doubling(column);
   return doubled
     ? {...style, type: "log", tickvals: doubled.map(v => v / scale), ticktext: doubled.map(v => number(v / scale))}
     : {...style, ...kind, autorange: true};
 }
 
+// A window that has the points beside the designs in it too.
+function withPoints([from, to], column, log) {
+  const more = shownPoints([view.x, view.y]).map(point => point.metrics[column.name]),
+    [low, high] = [Math.min(from, to, ...more), Math.max(from, to, ...more)],
+    edge = 0.05 * (high - low),
+    ends = !more.length ? [low, high] : log ? [low / 1.1, high * 1.1] : [low - edge, high + edge];
+  return from <= to ? ends : ends.reverse();
+}
+
 // Whether designs on the fronts lie along a column as far apart as on an axis of lines that is logarithmic.
 function spansDecades(column) {
-  const [low, high] = extent(column, designs.studies.flatMap(frontOf));
+  const points = shownPoints([view.x, view.y]).map(point => point.metrics[column.name] ?? NaN),
+    [front, best] = extent(column, designs.studies.flatMap(frontOf)),
+    [low, high] = [Math.min(front, ...points.filter(Number.isFinite)), Math.max(best, ...points.filter(Number.isFinite))];
   return Boolean(directionOf(column.name)) && logarithmic(column, low, high);
 }
 
@@ -374,8 +403,8 @@ function rowUnder(plot, pointer) {
   const box = plot.getBoundingClientRect(),
     {xaxis, yaxis} = plot._fullLayout,
     [x, y] = [pointer.clientX - box.left - xaxis._offset, pointer.clientY - box.top - yaxis._offset];
-  let found = null,
-    best = Infinity;
+  let found = rowInCloud(plot, x, y),
+    best = found === null ? Infinity : 1e3; // what is on the front lies above
   plot.rowsOf.forEach((rows, curve) => {
     const trace = plot.data[curve];
     if (plot._fullData[curve].visible !== true || !trace.mode.includes("markers")) return;
@@ -409,11 +438,8 @@ function wireFront(plot) {
   plot.on("plotly_unhover", hideTip);
   plot.on("plotly_selected", event => {
     if (!event?.range?.x) return;
-    for (const [key, bounds] of [
-      [view.x, event.range.x],
-      [view.y, event.range.y],
-    ]) {
-      const {scale} = scatterAxis(columnOf(key)),
+    for (const [{column, scale}, bounds] of frontAxes().map((axis, i) => [axis, [event.range.x, event.range.y][i]])) {
+      const key = column.name,
         [a, b] = bounds.map(value => value * scale);
       setRange(key, [Math.min(a, b), Math.max(a, b)]);
     }

@@ -5,20 +5,10 @@ function drawHead() {
     [study] = studies,
     many = studies.length > 1,
     same = studies.every(one => one.question === study.question);
-  const themes = segments(
-    "Theme",
-    [
-      ["auto", "Auto"],
-      ["light", "Light"],
-      ["dark", "Dark"],
-    ],
-    theme,
-    value => {
-      setTheme(value);
-      drawHead();
-      refresh();
-    },
-  );
+  const themes = themeChoice(() => {
+    drawHead();
+    refresh();
+  });
   put(
     "head",
     h(
@@ -32,12 +22,21 @@ function drawHead() {
     same && study.question && h("p", {class: "question"}, study.question),
     !many && study.chips && h("p", {class: "question"}, `Chips: ${study.chips}`),
     !many && study.pools && h("p", {class: "question"}, `Pools: ${study.pools}`),
+    studies.map(one => verdictOf(one, many)),
     many ? studyTable(same) : keyFigures(study),
   );
   put(
     "foot",
     `Written ${moment(data.written)} · fidelity ${[...new Set(studies.map(s => s.fidelity))].join(", ")} · seed ${[...new Set(studies.map(s => s.seed))].join(", ")} · physics version ${study.physics}`,
   );
+}
+
+// What to build, and on demand why and how sure that is.
+function verdictOf({name: title, verdict: [first, ...more]}, many) {
+  return [
+    h("p", {class: "verdict"}, many && `${title}: `, spoken(first)),
+    more.length > 0 && h("details", {class: "why"}, h("summary", {}, "Why, and how sure"), h("ul", {class: "remarks"}, more.map(text => h("li", {}, spoken(text))))),
+  ];
 }
 
 function keyFigures(study) {

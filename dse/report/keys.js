@@ -51,8 +51,9 @@ function moveTo(plot, axis, by) {
 
 // A ring around the design, and its tip; in space there is no place of it on the page.
 function showSpot(plot) {
-  const at = ["x", "y"].map(axis => {
-    const {column, scale} = scatterAxis(columnOf(view[axis])),
+  const axes = frontAxes();
+  const at = ["x", "y"].map((axis, i) => {
+    const {column, scale} = axes[i],
       along = plot._fullLayout[`${axis}axis`];
     return along && along._offset + along.d2p(column.values[spotted] / scale);
   });

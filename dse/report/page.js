@@ -44,6 +44,7 @@ function drawBar() {
         {type: "button", title: "Save the shortlist as YAML, which dse evaluate --from answers", onclick: saveShortlist},
         "Shortlist (YAML)",
       ),
+    linkButton(),
     h(
       "span",
       {class: "passed", id: "passed", "aria-live": "polite"},
@@ -51,6 +52,9 @@ function drawBar() {
     ),
   );
 }
+
+// What is below the bar stands clear of it, however many lines it has.
+new ResizeObserver(([{target}]) => document.documentElement.style.setProperty("--bar", `${target.offsetHeight}px`)).observe(document.getElementById("bar"));
 
 function chip(text, drop) {
   return h(
@@ -98,7 +102,7 @@ function studyChips() {
 let pending = false;
 
 function refresh() {
-  if (pending) return;
+  if (pending || !designs.data) return;
   pending = true;
   requestAnimationFrame(() => {
     pending = false;
@@ -110,6 +114,7 @@ function refresh() {
     drawParallel();
     drawTable();
     drawDesign();
+    followView();
     if (view.drawn === drawnKey()) {
       if (window.Plotly && view.figured !== view.open) drawOpenCards();
       return;
@@ -125,88 +130,42 @@ function drawnKey() {
   return `${designs.data.written} ${document.documentElement.dataset.scheme}`;
 }
 
-const DARK = matchMedia("(prefers-color-scheme: dark)");
-let theme = "auto";
-
-function setTheme(value) {
-  theme = value;
-  document.documentElement.dataset.scheme = value === "auto" ? (DARK.matches ? "dark" : "light") : value;
-  try {
-    localStorage.setItem("mesh-dse-theme", value);
-  } catch {
-    /* a page from a file may have no storage */
-  }
-}
-
-function storedTheme() {
-  try {
-    return localStorage.getItem("mesh-dse-theme") ?? "auto";
-  } catch {
-    return "auto";
-  }
-}
-
 function start(data) {
   const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
   takeDesigns(data);
-  const linked = kept.open ? -1 : linkedRow();
-  if (linked >= 0) document.body.classList.add("opened");
-  view.open = kept.open ? rowOf(kept.open) : linked >= 0 ? linked : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
+  const first = !view.started;
+  view.open = kept.open ? rowOf(kept.open) : (designs.studies.map(knee).find(row => row >= 0) ?? -1);
   view.marked = new Set(kept.marked.map(rowOf).filter(row => row >= 0));
   if (!designs.columns.get("feasible").values.some(Boolean)) view.scope = "all";
   startFront();
   startParallel();
+  if (first) {
+    rememberUsual();
+    if (readLink()) document.body.classList.add("opened");
+    view.started = true;
+  }
   refresh();
 }
 
-// Plotly is most of the page and takes a second to start: what needs it not is drawn before.
-function loadPlotly() {
-  const source = document.getElementById("plotly");
-  document.body.append(h("script", {}, source.textContent));
-  source.remove();
+// Plotly takes a while to start: what needs it not is drawn before.
+async function loadPlotly() {
+  await loadEngine("plotly");
   drawFront();
-  setTimeout(drawCards);
+  requestAnimationFrame(() => setTimeout(drawCards)); // the front is seen first
 }
 
-// A page that follows a study: it polls a stamp beside itself, and takes the data when the stamp is new.
-const live = {stamp: "", file: document.body.dataset.live};
-
-function load(file) {
-  const script = h("script", {src: `${file}?${Date.now()}`});
-  script.onload = script.onerror = () => script.remove();
-  document.body.append(script);
-}
-
-function takeStamp({stamp, data, done}) {
-  if (done) live.file = "";
-  if (live.stamp !== stamp) load(data);
-  live.stamp = stamp;
-}
-
-function takeData(data) {
-  start(data);
-}
-
-function tellLive() {
-  const element = document.getElementById("live");
-  if (!document.body.dataset.live) return;
-  element.hidden = false;
-  element.textContent = live.file ? "live" : "finished";
-  element.classList.toggle("done", !live.file);
-}
-
-setTheme(storedTheme());
 document.addEventListener("painted", () => requestAnimationFrame(() => setTimeout(loadPlotly)), {once: true});
-start(JSON.parse(document.getElementById("data").textContent));
-if (live.file) setInterval(() => live.file && load(live.file), 1500);
+addEventListener("DOMContentLoaded", () => unpackData().then(data => data && [start(data), followStudy()]));
 DARK.addEventListener("change", () => {
   setTheme(theme);
   refresh();
 });
 addEventListener("resize", () => refresh());
 addEventListener("hashchange", () => {
-  const row = linkedRow();
-  if (row >= 0) openDesign(row);
+  view.ranges.clear();
+  Object.assign(view, usual, {marked: new Set()});
+  if (readLink()) document.body.classList.add("opened");
+  refresh();
 });
 addEventListener("keydown", event => {
   if (event.key === "Escape") document.body.classList.remove("opened");

@@ -12,7 +12,7 @@ from dse.execution.result_frame import DESIGN, knob_values
 from dse.report.design_figures import cost_figure, load_figure, roofline_figure
 from dse.report.figure_style import FigureSpec
 from dse.report.figures import build_throughput_per_user, even_choice, find_load_curve, keep_load_curve, load_question
-from dse.report.interactivity import RESOURCES
+from dse.report.interactivity import RESOURCES, measured_chips
 from dse.report.page_cache import PageCache, PageQuestion, choice_parts, table_key
 from dse.report.reported_study import ReportedStudy
 from dse.space.errors import DesignError
@@ -35,8 +35,8 @@ def collect_page_figures(
         kept: where figures may be known already.
 
     Returns:
-        ``throughput_per_user``: by resource; ``cost``: a figure, None where no block is known; ``roofline`` and ``load``: by
-        row of the page.
+        ``throughput_per_user``: by resource; ``measured``: real machines with the same model; ``cost``: a figure, None where no
+        block is known; ``roofline`` and ``load``: by row of the page.
     """
     front = {row: record for row, record in records.items() if frame["front"].iloc[row]}
     names = {row: str(frame[DESIGN].iloc[row]) for row in front}
@@ -53,6 +53,9 @@ def collect_page_figures(
             ),
             lambda: _speed_figures(part),
             bool,
+        ),
+        "measured": kept.answer(
+            PageQuestion("measured chips", follows=choice_parts(part.study)), lambda: measured_chips(part.study), bool
         ),
         "cost": _record_or_none(
             lambda: cost_figure({names[row]: front[row]["chip"] for row in even_choice(list(front))}, part.study.name)

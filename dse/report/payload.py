@@ -29,6 +29,7 @@ from dse.report import front_explanations as why
 from dse.report.case_metrics import rows_by_case
 from dse.report.error_bands import estimate_study_error_bands
 from dse.report.figure_style import RESOURCE_COLOURS, short_number
+from dse.report.first_paint import front_rows
 from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
 from dse.report.kind_order import KindOrder, find_kind_order
 from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
@@ -37,12 +38,14 @@ from dse.report.page_figures import collect_page_figures
 from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample, with_offered_load
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, kept_breakdown, time_stacks
+from dse.report.verdict import study_verdict
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import mask_passwords, mask_passwords_in
 from dse.space.units import PREFIXED_UNITS, PREFIXES
+from dse.terminal.part_names import PART_NAMES
 
 MAX_EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
@@ -93,12 +96,14 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
     studies, start = [], 0
     for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
         record, frames[number] = _study_record(part, frame, start, box)
-        studies.append(record | {"robust": _robust_record(frame, start, robust[number][0])})
+        about = {"robust": _robust_record(frame, start, robust[number][0]), "verdict": study_verdict(part.study, frame, record)}
+        studies.append(record | about | {"table": _front_table(part.study, frame)})
         start += len(frame)
     frames = [_with_robustness(frame, *answers) for frame, answers in zip(frames, robust, strict=True)]
     return {
         "written": datetime.now().astimezone().isoformat(timespec="seconds"),
         "bounds": RESOURCE_COLOURS,
+        "names": PART_NAMES,
         "prefixes": [list(pair) for pair in PREFIXES],
         "scaled": sorted(PREFIXED_UNITS),
         "rows": start,
@@ -158,6 +163,13 @@ def _study_record(
         "runs": [_run_record(run) for run in part.runs],
     }
     return record, with_offered_load(frame, sample)
+
+
+def _front_table(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
+    """Table of the front as text, which a page shows before its script runs."""
+    space = study.question.space
+    units = {knob.address: space.spec(knob.address).metadata["unit"] for knob in space.knobs}
+    return front_rows(frame, study.objectives, units, DESIGN)
 
 
 def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, Any]:

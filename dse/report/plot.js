@@ -15,6 +15,14 @@ function series(index) {
   return ink(SERIES[index % SERIES.length]);
 }
 
+// Values with names of variables replaced by the theme's colours.
+function inked(value) {
+  if (typeof value === "string") return value.startsWith("--") ? ink(value) : value;
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(inked);
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, inked(part)]));
+  return value;
+}
+
 // The colours of numbers, from low to high, in the page's theme.
 function spectrum() {
   return SCALE.map(([at, variable]) => [at, ink(variable)]);
@@ -31,6 +39,10 @@ function axisStyle(title) {
   };
 }
 
+function engineOf(plot) {
+  return plot.engine ?? Plotly;
+}
+
 function draw(element, traces, layout) {
   const look = {
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -42,7 +54,7 @@ function draw(element, traces, layout) {
     showlegend: true,
     legend: {orientation: "h", x: 0, y: 1.01, yanchor: "bottom", font: {size: 12, color: ink("--soft")}},
   };
-  return Plotly.react(element, traces, {...look, ...layout}, {displayModeBar: false, responsive: true, doubleClick: "reset"});
+  return engineOf(element).react(element, traces, {...look, ...layout}, {displayModeBar: false, responsive: true, doubleClick: "reset"});
 }
 
 function tip(event, ...children) {

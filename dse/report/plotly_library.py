@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects
-import plotly.offline
 
 from dse.report.figure_style import FigureSpec, compose_panels
+from dse.report.standalone_pages import build_figure_page
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.atomic_files import write_atomically
 
@@ -15,11 +15,6 @@ FORMATS = ("html", "svg", "png")
 
 PNG_SCALE = 2.0
 """Pixels of a PNG for each unit of the layout."""
-
-
-def read_plotly_source() -> str:
-    """Source text of the Plotly library for a page."""
-    return str(plotly.offline.get_plotlyjs())
 
 
 def make_plotly_figure(spec: FigureSpec) -> Any:
@@ -51,8 +46,9 @@ def write_figure(spec: FigureSpec, path: Path) -> None:
     kind = figure_format(path)
     if path.is_dir() or not path.parent.is_dir():
         raise DesignError(f"figure --out: {path} is not a file in a folder that exists; name one, as in --out front.{kind}")
-    figure = make_plotly_figure(spec)
-    content = figure.to_html().encode() if kind == "html" else _draw_image(figure.to_plotly_json(), kind)
+    content = (
+        build_figure_page(spec).encode() if kind == "html" else _draw_image(make_plotly_figure(spec).to_plotly_json(), kind)
+    )
     with write_atomically(path) as place:
         place.write_bytes(content)
 

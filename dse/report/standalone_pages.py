@@ -1,7 +1,6 @@
-"""Pages of one answer, and common parts of all pages: self-contained HTML files."""
+"""Pages of one answer: self-contained HTML files."""
 
 import html
-from pathlib import Path
 from typing import Any
 
 from dse.documents.calibrate_document import CalibrateDocument
@@ -9,10 +8,11 @@ from dse.documents.capacity_document import CapacityDocument
 from dse.documents.claims_document import ClaimsDocument
 from dse.documents.fleet_document import FleetDocument
 from dse.documents.validate_documents import ValidationDocument
-from dse.report.plotly_library import read_plotly_source
-from dse.terminal.json_text import format_json
+from dse.report.figure_style import FigureSpec, compose_panels
+from dse.report.page_parts import fill_page, pack_bundle
 
-HERE = Path(__file__).parent
+LIBRARY = ("text.js", "plot.js", "theme.js", "answer.js")
+"""Code of all pages of answers, before their own."""
 
 
 def build_capacity_page(document: CapacityDocument) -> str:
@@ -22,7 +22,7 @@ def build_capacity_page(document: CapacityDocument) -> str:
         document: of the answer.
     """
     chips = document.chips
-    return _fill_template("capacity", f"{chips[0].model} on {', '.join(side.chip for side in chips)}", document)
+    return _answer_page("capacity", f"Capacity: {chips[0].model} on {', '.join(side.chip for side in chips)}", document)
 
 
 def build_fleet_page(document: FleetDocument) -> str:
@@ -33,7 +33,7 @@ def build_fleet_page(document: FleetDocument) -> str:
     """
     models = dict.fromkeys(model.model for fleet in document.fleets for model in fleet.models)
     chips = [fleet.chip for fleet in document.fleets]
-    return _fill_template("fleet", f"{', '.join(models)} on {', '.join(chips)}", document)
+    return _answer_page("fleet", f"Fleet: {', '.join(models)} on {', '.join(chips)}", document)
 
 
 def build_calibration_page(document: CalibrateDocument) -> str:
@@ -42,7 +42,7 @@ def build_calibration_page(document: CalibrateDocument) -> str:
     Args:
         document: of the calibration.
     """
-    return _fill_template("calibrated", document.file, document)
+    return _answer_page("calibrated", f"Calibration on {document.file}", document)
 
 
 def build_validation_page(document: ValidationDocument) -> str:
@@ -51,7 +51,7 @@ def build_validation_page(document: ValidationDocument) -> str:
     Args:
         document: of the validation.
     """
-    return _fill_template("validated", "", document)
+    return _answer_page("validated", "Measured against simulated", document)
 
 
 def build_claims_page(document: ClaimsDocument) -> str:
@@ -62,21 +62,19 @@ def build_claims_page(document: ClaimsDocument) -> str:
     Args:
         document: of the claims.
     """
-    return _fill_template("claims", "", document)
+    return _answer_page("claims", "Claims of the papers", document)
 
 
-def embed_json(value: Any) -> str:
-    r"""JSON that is safe inside a script element, whatever its strings contain.
+def build_figure_page(spec: FigureSpec) -> str:
+    """Page of one figure that a browser draws, with nothing beside it.
 
-    >>> embed_json({"note": "</script><b>"})
-    '{"note":"\\u003c/script>\\u003cb>"}'
+    Args:
+        spec: the figure.
     """
-    return format_json(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    return fill_page("figure.html", spec.title, ("figure_page.js",), compose_panels(spec), plotly=pack_bundle("basic"))
 
 
-def _fill_template(template: str, title: str, data: Any) -> str:
-    """One HTML file that needs nothing beside it."""
-    text = (HERE / f"{template}.html").read_text()
-    for name, value in {"title": html.escape(title), "data": embed_json(data), "plotly": read_plotly_source()}.items():
-        text = value.join(text.split("{{" + name + "}}", 1))
-    return text
+def _answer_page(name: str, title: str, document: Any) -> str:
+    """Page of one document, drawn by the code of that name; claims have no plot."""
+    plotly = pack_bundle("" if name == "claims" else "basic")
+    return fill_page("answer.html", title, (*LIBRARY, f"{name}.js"), document, heading=html.escape(title), plotly=plotly)

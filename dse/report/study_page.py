@@ -6,17 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from dse.execution.study import Study
+from dse.report.first_paint import header_html, table_html
+from dse.report.page_parts import embed_json, fill_page, pack_bundle
 from dse.report.payload import report_payload
-from dse.report.plotly_library import read_plotly_source
 from dse.report.reported_study import ReportedStudy
-from dse.report.standalone_pages import HERE, embed_json
 from dse.terminal.atomic_files import write_atomically
 
 SCRIPTS = (
     "text.js",
     "designs.js",
     "plot.js",
+    "theme.js",
+    "cloud.js",
     "front.js",
+    "points.js",
+    "link.js",
     "keys.js",
     "parallel.js",
     "table.js",
@@ -28,6 +32,7 @@ SCRIPTS = (
     "cards.js",
     "provenance.js",
     "head.js",
+    "live.js",
     "page.js",
 )
 """The page's code in reading order: what is shown, then each view of it, then what ties them."""
@@ -56,20 +61,18 @@ def write_page(parts: Sequence[ReportedStudy], path: Path) -> Path:
 def render_page(data: dict[str, Any], live: str = "") -> str:
     """The page as text; `live` names the file beside it that announces new data."""
     title = ", ".join(study["name"] for study in data["studies"])
-    filled = {
-        "{{title}}": html.escape(title),
-        "{{style}}": (HERE / "page.css").read_text(),
-        "{{live}}": html.escape(live),
-        "{{data}}": embed_json(data),
-        "{{plotly}}": read_plotly_source(),
-        "{{code}}": "\n".join((HERE / name).read_text() for name in SCRIPTS),
-    }
-    head, *rest = (HERE / "page.html").read_text().split("{{")
-    pieces = [head]
-    for piece in rest:
-        name, _, after = piece.partition("}}")
-        pieces += [filled["{{" + name + "}}"], after]
-    return "".join(pieces)
+    in_space = any(len(study["objectives"]) > 2 for study in data["studies"])
+    return fill_page(
+        "page.html",
+        title,
+        SCRIPTS,
+        data,
+        live=html.escape(live),
+        header=header_html(data["studies"]),
+        table=table_html(data["studies"]),
+        plotly=pack_bundle("basic"),
+        space=pack_bundle("gl3d" if in_space else ""),
+    )
 
 
 class LivePage:

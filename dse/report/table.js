@@ -21,7 +21,7 @@ function drawTable() {
   );
   const body = rows.slice(0, view.shown).map(row => tableRow(row, columns));
   const more = rows.length - body.length;
-  const tools = h(
+  const tools = [csvButton(rows, columns), h(
     "button",
     {
       type: "button",
@@ -31,7 +31,7 @@ function drawTable() {
       },
     },
     view.all ? "Fewer metrics" : "All metrics",
-  );
+  )];
   put(
     "table",
     heading(

@@ -31,6 +31,13 @@ function number(value, digits = 4) {
   return short.toLocaleString("en-US", {maximumFractionDigits: 12});
 }
 
+// Names of parts of a breakdown as people read them (dse/terminal/part_names.py).
+const NAMES = {};
+
+function partName(key) {
+  return NAMES[key] ?? String(key);
+}
+
 const UNIT = {scaled: new Set(), prefixes: []};
 
 function pretty(unit) {

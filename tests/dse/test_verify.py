@@ -30,8 +30,8 @@ from dse.execution.verify import MetricShift, Verification
 from dse.execution.verify_order import order_for_verification
 from dse.execution.winner_lead import winner_lead
 from dse.execution.workers import Batch, SerialWorkers, make_evaluator
+from dse.report.page_parts import embed_json
 from dse.report.payload import report_payload
-from dse.report.standalone_pages import embed_json
 from dse.search.pareto import front_mask, nondominated_layers
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError

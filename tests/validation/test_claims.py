@@ -21,6 +21,7 @@ from dse.accuracy.validate import ValidationRow, compare_row, score_rows
 from dse.commands.claim_output import claims_record
 from dse.documents import build_schema
 from dse.main import main
+from dse.report.page_parts import unpack_text
 from dse.report.standalone_pages import build_claims_page
 from dse.studies.write import WITH_VERDICTS, line, written_document
 from tests.dse.test_report_page import browser
@@ -262,7 +263,7 @@ def test_json_and_page_have_every_claim(
     jsonschema.Draft202012Validator(build_schema("claims")).validate(data)
     assert [claim["id"] for claim in data["claims"]] == ["c-1", "c-2", "c-3"]
     text = (folder / "there/page.html").read_text()
-    inner = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    inner = json.loads(unpack_text(text.partition('id="data">')[2].partition("</script>")[0]))
     assert inner["claims"] == data["claims"]
     assert "a <b>" not in text
 

@@ -15,6 +15,7 @@ from dse.accuracy import tolerances as promised
 from dse.accuracy.validate import COLUMNS, ROLES
 from dse.commands import validate_all as validation
 from dse.main import main
+from dse.report.page_parts import unpack_text
 from dse.report.standalone_pages import build_validation_page
 from dse.terminal.json_text import format_json
 
@@ -161,6 +162,6 @@ def test_what_cannot_be_validated_is_one_line(
 def test_the_page_has_every_row(shipped: dict[str, float]) -> None:
     data = validation.validation_record(validation.simulate_rows(validation.list_published_files(())), Path("page.html"))
     text = build_validation_page(data)
-    inner = text.partition('id="data">')[2].partition("</script>")[0]
+    inner = unpack_text(text.partition('id="data">')[2].partition("</script>")[0])
     assert json.loads(inner)["rows"] == json.loads(format_json(data.rows))
-    assert "Plotly.newPlot" in text
+    assert "validationPlots" in text

@@ -89,7 +89,7 @@ def _run_report(typed: Namespace) -> int:
     if typed.follow:
         from dse.commands.follow_report import follow_studies
 
-        return follow_studies(names, typed.out, trust=typed.trust)
+        return follow_studies(names, typed.out, overrides, trust=typed.trust)
     path = write_comparison_report([load(name, *overrides, trust=typed.trust) for name in names], typed.out)
     say(f"report  {escape(str(path))}")
     open_if_asked(typed, path)

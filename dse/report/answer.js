@@ -1,0 +1,99 @@
+// Pages of one answer: a line of text, plots and tables, in the look of the report.
+
+const answer = {data: null, plots: []};
+
+// Draws the page once its data are there, and its plots once Plotly is; both again when the colours change.
+function startAnswer(drawAnswer) {
+  addEventListener("DOMContentLoaded", async () => {
+    const data = await unpackData();
+    if (!data) return;
+    document.getElementById("answer").replaceChildren();
+    drawAnswer(data);
+    drawThemes();
+    await new Promise(done => setTimeout(done)); // the page is painted before Plotly starts
+    await loadEngine("plotly");
+    paintPlots();
+  });
+  DARK.addEventListener("change", () => {
+    setTheme(theme);
+    paintPlots();
+  });
+}
+
+function drawThemes() {
+  document.querySelector(".title .segments")?.remove();
+  document.querySelector(".title").append(
+    themeChoice(() => {
+      drawThemes();
+      paintPlots();
+    }),
+  );
+}
+
+function paintPlots() {
+  if (window.Plotly) for (const {place, paint} of answer.plots) paint(place);
+}
+
+function add(...children) {
+  document.getElementById("answer").append(...children.flat(Infinity).filter(Boolean));
+}
+
+// A whole number from a thousand on, else four digits.
+function figure(value) {
+  return value >= 1000 && value < 1e9 ? Math.round(value).toLocaleString("en-US") : number(value ?? NaN);
+}
+
+function seconds(value) {
+  return value === null ? "–" : value >= 1 ? `${figure(value)} s` : `${figure(1e3 * value)} ms`;
+}
+
+function share(value) {
+  return value === null ? "–" : `${(100 * value).toFixed(1)} %`;
+}
+
+function answerText(id, text) {
+  return h("p", {id, class: "question"}, text);
+}
+
+function answerTitle() {
+  return document.title.replace(" · mesh-dse", "");
+}
+
+// Plots side by side where there is room: each a title, its traces and two axes.
+function answerPlots() {
+  const places = h("div", {class: "plots", id: "plots"});
+  add(places);
+  return (title, traces, x, y, layout = {}) => {
+    const place = places.appendChild(h("div", {class: "card"}));
+    const paint = () =>
+      draw(place, inked(traces), {
+        title: {text: plain(title), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left"},
+        xaxis: {...axisStyle(x.title), ...x, title: axisStyle(x.title).title},
+        yaxis: {...axisStyle(y.title), ...y, title: axisStyle(y.title).title},
+        margin: {l: 64, r: 16, t: 76, b: 48},
+        dragmode: false,
+        ...layout,
+      });
+    answer.plots.push({place, paint});
+  };
+}
+
+// A table in its card: the first column is text, others are as the cells say.
+function answerTable(id, title, head, rows, words = []) {
+  const cell = (tag, text, i) => h(tag, {class: i === 0 || words.includes(head[i]) ? "word" : ""}, text);
+  return h(
+    "section",
+    {class: "card"},
+    title && heading(title),
+    h(
+      "div",
+      {class: "scroll whole"},
+      h(
+        "table",
+        {class: "grid", id},
+        h("thead", {}, h("tr", {}, head.map((text, i) => cell("th", text, i)))),
+        h("tbody", {}, rows.map(cells => h("tr", {}, cells.map((text, i) => cell("td", text, i))))),
+      ),
+    ),
+  );
+}
