@@ -45,7 +45,7 @@ def print_reference(kind: str, word: str, *, as_json: bool) -> int:
 
 def kinds_text() -> str:
     """Line that names the kinds of things that ``dse list`` prints."""
-    return f"more: dse list {'|'.join(KINDS)} [WORD]"
+    return f"more: dse list KIND [WORD], with one of {', '.join(KINDS)}"
 
 
 def reference_record(kind: str, entries: Iterable[Entry]) -> ReferenceDocument:

@@ -19,7 +19,11 @@ PHASES = ("mapping.prefill.", "mapping.decode.")
 
 BOTH = "mapping.both."
 
-OPTIONS, FIDELITIES = "options", "fidelities"
+PART_KINDS = ("parts", "links", "drams", "memories", "nodes", "economics", "areas", "days")
+"""Kinds on the page of parts."""
+
+SEARCH_KINDS = ("samplers", "verifications", "workers")
+"""Kinds on the page of searches."""
 
 MOST_FACTS = 8
 """Columns that a table has beside names and what they are; of more there is a second table."""
@@ -44,8 +48,9 @@ def reference_pages() -> dict[str, str]:
         "fidelities": fidelities_page,
         "studies": lambda: plain_page("studies"),
         "spaces": lambda: plain_page("spaces"),
-        "parts": lambda: several_page("Parts", ("parts", "links", "drams", "memories", "nodes", "economics")),
-        "searches": lambda: several_page("Searches", ("samplers", "verifications", "workers")),
+        "kernels": lambda: plain_page("kernels"),
+        "parts": lambda: several_page("Parts", PART_KINDS),
+        "searches": lambda: several_page("Searches", SEARCH_KINDS),
     }
     written = {f"reference/{name}.md": page() for name, page in pages.items()}
     return {"reference/index.md": index_page(written), "settings.md": settings_page(), **written}
@@ -53,8 +58,7 @@ def reference_pages() -> dict[str, str]:
 
 def index_page(pages: Mapping[str, str]) -> str:
     """First page: the kinds, how many there are of each, and the page that has them."""
-    places = {"links": "parts", "drams": "parts", "memories": "parts", "nodes": "parts", "economics": "parts"}
-    places |= {"samplers": "searches", "verifications": "searches", "workers": "searches", "knobs": "chip_knobs"}
+    places = dict.fromkeys(PART_KINDS, "parts") | dict.fromkeys(SEARCH_KINDS, "searches") | {"knobs": "chip_knobs"}
     rows = []
     for name, kind in KINDS.items():
         place = "../settings.md" if name == "settings" else f"{places.get(name, name)}.md"
@@ -155,14 +159,22 @@ def _by_part(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def _knob_section(address: str, entries: Sequence[Entry]) -> str:
-    common = [fact for fact in ("machines", "workloads") if len({entry.facts[fact].text for entry in entries}) == 1]
-    shared = [f"{fact}: {entries[0].facts[fact].text}" for fact in common if entries[0].facts[fact].value]
+    """Settings of a part; below a heading for each set of machines where these differ."""
     part = entries[0].facts["part"].text
-    intro = " ".join(filter(None, (_sentence(part) if part != "-" else "", f"Read by {'; '.join(shared)}." if shared else "")))
-    columns = [fact for fact in ("unit", "values", "default", "machines", "workloads") if fact not in common]
-    columns = [fact for fact in columns if any(entry.facts[fact].text != "-" for entry in entries)]
+    parts = [f"## `{address}`\n", *([f"{_sentence(part)}\n"] if part != "-" else [])]
+    readers: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        readers.setdefault((entry.facts["machines"].text, entry.facts["workloads"].text), []).append(entry)
+    for (machines, workloads), members in readers.items():
+        heading = f"### `{address}`: {machines}\n\n" if len(readers) > 1 else f"Machines: {machines}. "
+        parts.append(f"{heading}Workloads: {workloads}.\n\n{_knob_table(members)}")
+    return "\n".join(parts)
+
+
+def _knob_table(entries: Sequence[Entry]) -> str:
+    columns = [fact for fact in ("unit", "values", "default") if any(entry.facts[fact].text != "-" for entry in entries)]
     rows = [(f"`{entry.name}`", entry.line, *(_linked(entry.facts[fact].text) for fact in columns)) for entry in entries]
-    return f"## `{address}`\n\n{intro}\n\n{_table(('setting', 'meaning', *columns), rows)}"
+    return _table(("setting", "meaning", *columns), rows)
 
 
 def _linked(values: str) -> str:
@@ -269,10 +281,10 @@ def fidelities_page() -> str:
             ("fidelity", "what it computes", "CPU time"),
             [(f"`{entry.name}`", entry.line, entry.facts["CPU time"].text) for entry in list_entries("fidelities")],
         ),
-        "Costs are CPU seconds of one design, compiled code being there, as measured by `python -m dse.reference.measure`. The "
-        "overrides below name the design and the workload; `-` is a simulation that was given up after a minute. A machine or "
-        "a workload that a fidelity does not have is refused, with the fidelities that there are. `fidelity=cycles@8` "
-        "simulates kernels on a submesh of 8 x 8 cores.\n",
+        "Costs are CPU seconds of the first evaluation in a process, with compiled code on disk, as measured by "
+        "`python -m dse.reference.measure`. The overrides below name the design and the workload; `-` is a simulation that was "
+        "given up after 20 seconds. A machine or a workload that a fidelity does not have is refused, with the fidelities that "
+        "there are. `fidelity=cycles@8` simulates kernels on a submesh of 8 x 8 cores.\n",
     ]
     for entry in list_entries("fidelities"):
         rows = [row for row in read_measurements() if row.fidelity == entry.name]

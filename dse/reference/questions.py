@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.overrides import find_study_paths
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.config.yaml_files import listed_defaults, read_document
 from dse.reference.entries import Entry, Fact
-from dse.reference.presets import preset_entry, preset_names, preset_text, read_preset
+from dse.reference.presets import first_sentence, preset_entry, preset_names, preset_text, read_preset
 
 
 def workload_entries() -> list[Entry]:
@@ -18,6 +19,12 @@ def workload_entries() -> list[Entry]:
 def _text(workload: str, key: str) -> Fact:
     value = read_preset("workload", workload).values.get(key)
     return Fact(None if value is None else str(value))
+
+
+def day_entries() -> list[Entry]:
+    """Entries of the days whose rates ship."""
+    paths = sorted((SHIPPED_CONF / "day").glob("*.csv"))
+    return [Entry(path.stem, first_sentence(preset_text(path)), {}, preset_text(path)) for path in paths]
 
 
 def space_entries() -> list[Entry]:

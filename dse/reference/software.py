@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.reference.entries import Entry, Fact
 from dse.reference.presets import preset_entry, preset_names, read_preset
 from dse.space.compatibility import KINDS, WORKLOAD_NAMES
@@ -56,6 +57,26 @@ def _stack_facts(name: str) -> dict[str, Fact]:
         "library kernels": Fact(", ".join(kernels) or None),
         "rows of whole models": Fact(accuracy.get("rows"), "1"),
     }
+
+
+def kernel_entries() -> list[Entry]:
+    """Entries of all library kernels, named KIND/NAME."""
+    folders = sorted(path for path in (SHIPPED_CONF / "library").iterdir() if path.is_dir())
+    return [
+        _kernel_entry(f"library/{folder.name}", name) for folder in folders for name in preset_names(f"library/{folder.name}")
+    ]
+
+
+def _kernel_entry(group: str, name: str) -> Entry:
+    values = read_preset(group, name).values
+    facts = {
+        "rows": Fact(values.get("measured_rows"), "1"),
+        "measured on": Fact(", ".join(values.get("fitted_on") or ()) or None),
+        "meant for": Fact(", ".join(values.get("meant_for") or ()) or None),
+        "source": Fact(values.get("measured_by")),
+    }
+    entry = preset_entry(group, name, facts)
+    return Entry(f"{group.removeprefix('library/')}/{name}", entry.line, facts, entry.text)
 
 
 def engine_entries() -> list[Entry]:
