@@ -7,19 +7,24 @@ Costs are CPU seconds of the first evaluation in a process, with compiled code o
 
 import csv
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from math import isfinite
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from dse.terminal.child_python import build_child_environment, build_python_command
 
 FILE = Path(__file__).with_name("measured.csv")
 
 LIMIT_S = 20
-"""Seconds after which an evaluation is given up; its cost is then told as more than these. [s]"""
+"""CPU time after which an evaluation is given up. [s]"""
+
+COMPILING_S = 200
+"""CPU time that the evaluation before may take, which compiles what is needed. [s]"""
 
 MODEL, EXPERT_MODEL = "model=llama3_8b", ("model=deepseek_v3", "workload.speculation=none")
 
@@ -134,47 +139,52 @@ def list_cases() -> Iterator[tuple[str, str, list[str]]]:
 
 def measure(lowest_only: bool = False) -> Iterator[Measurement]:
     """Evaluate all cases at all their fidelities, or at the lowest alone."""
-    from dse.config.compose import compose, find_study_folder
-    from dse.config.question import build_question
     from dse.evaluators import fidelities
 
     for machine, workload, words in list_cases():
-        config = compose(words)
-        question = build_question(config, find_study_folder(config))
+        question = _question(words)
         for fidelity in fidelities(question.base, question.workload)[: 1 if lowest_only else None]:
-            seconds, metrics = _measure_alone(question, fidelity)
+            seconds, metrics = _measure_alone(words, fidelity)
             yield Measurement(machine, workload, " ".join(words), fidelity, seconds, metrics)
 
 
-def _measure_alone(question: Any, fidelity: str) -> tuple[float | None, tuple[str, ...]]:
+def _question(words: list[str]) -> Any:
+    from dse.config.compose import compose, find_study_folder
+    from dse.config.question import build_question
+
+    config = compose(words)
+    return build_question(config, find_study_folder(config))
+
+
+def _measure_alone(words: list[str], fidelity: str) -> tuple[float | None, tuple[str, ...]]:
     """CPU seconds of the first evaluation in a process, once another one has compiled what it needs; and its metrics."""
-    for _ in range(2):
-        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-            answer = process.submit(_evaluate, question, fidelity).result()
-    return answer
+    for limit in (COMPILING_S, LIMIT_S):
+        command = build_python_command("-m", "dse.reference.measure", str(limit), fidelity, *words)
+        done = subprocess.run(command, env=build_child_environment(), capture_output=True, text=True)
+        if done.returncode:
+            return None, ()
+    seconds, *metrics = done.stdout.split()
+    return float(seconds), tuple(metrics)
 
 
-def _evaluate(question: Any, fidelity: str) -> tuple[float | None, tuple[str, ...]]:
-    """CPU seconds of an evaluation, and its metrics; None and nothing where it takes too long or breaks a limit."""
+def print_evaluation(limit: float, fidelity: str, words: list[str]) -> int:
+    """Print CPU seconds and metrics of one evaluation.
+
+    Returns:
+        1 if it breaks a limit; a signal ends the process if it takes too long.
+    """
     from dse.evaluators import evaluate
     from dse.space.design import stack_designs
 
-    def give_up(number: int, frame: Any) -> None:
-        raise TimeoutError
-
-    signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LIMIT_S)
+    question = _question(words)
+    signal.setitimer(signal.ITIMER_PROF, limit)
     start = time.process_time()
-    try:
-        outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
-    except TimeoutError:
-        return None, ()
-    finally:
-        signal.alarm(0)
+    outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+    seconds = time.process_time() - start
     if outcomes.limit[0] >= 0:
-        return None, ()
-    metrics = tuple(sorted(name for name, column in outcomes.columns.items() if isfinite(float(column[0]))))
-    return time.process_time() - start, metrics
+        return 1
+    print(seconds, *sorted(name for name, column in outcomes.columns.items() if isfinite(float(column[0]))))
+    return 0
 
 
 def write_measurements() -> None:
@@ -189,4 +199,6 @@ def write_measurements() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(print_evaluation(float(sys.argv[1]), sys.argv[2], sys.argv[3:]))
     write_measurements()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dse.reference.catalogue import KINDS, list_entries
-from dse.reference.entries import Entry, Fact, Kind
+from dse.reference.entries import Entry, EntryFact, EntryKind
 from dse.reference.fidelities import cost_text
 from dse.reference.knobs import combination_settings, declared_entries, setting_entries, study_settings, workload_settings
 from dse.reference.measure import Measurement, metrics_by_workload, read_measurements
@@ -95,12 +95,12 @@ def grouped_page(kind: str, fact: str) -> str:
     return "\n".join((_kind_head(kind), *parts))
 
 
-def _group_section(group: str, entries: Sequence[Entry], kind: Kind, fact: str) -> str:
+def _group_section(group: str, entries: Sequence[Entry], kind: EntryKind, fact: str) -> str:
     """Entries of a group: a table of the columns of a list, and one of all other facts."""
     return f"## {_title(group)}\n\n{_two_tables(entries, kind, f'### Further facts: {group}', (fact,))}"
 
 
-def _two_tables(entries: Sequence[Entry], kind: Kind, heading: str, left_out: Iterable[str] = ()) -> str:
+def _two_tables(entries: Sequence[Entry], kind: EntryKind, heading: str, left_out: Iterable[str] = ()) -> str:
     """Entries with the columns of their list, and below a heading with all other facts, where there are some."""
     others = [name for name in _shown_facts(entries, kind) if name not in (*left_out, *kind.columns)]
     rows = [(f"`{entry.name}`", *(_fact_text(entry, name) for name in others)) for entry in entries]
@@ -139,7 +139,7 @@ def merge_phases(entries: Iterable[Entry]) -> list[Entry]:
         alike.setdefault((_phase_free(entry.name), entry.line, *facts), []).append(entry)
     merged = []
     for (name, *_), members in alike.items():
-        part = Fact(members[0].facts["part"].text.replace("prefill", "a phase"))
+        part = EntryFact(members[0].facts["part"].text.replace("prefill", "a phase"))
         both = replace(members[0], name=name, facts={**members[0].facts, "part": part})
         merged += [both] if len(members) == len(PHASES) else members
     return merged
@@ -297,14 +297,14 @@ def _cost_row(row: Measurement) -> tuple[str, ...]:
     return row.machine.removeprefix("a "), row.workload, f"`{row.overrides}`", cost_text([row])
 
 
-def _entries_table(entries: Sequence[Entry], kind: Kind, only: Sequence[str] = ()) -> str:
+def _entries_table(entries: Sequence[Entry], kind: EntryKind, only: Sequence[str] = ()) -> str:
     """Entries with their facts, or with some of them."""
     shown = [name for name in _shown_facts(entries, kind) if not only or name in only]
     rows = [(f"`{entry.name}`", entry.text or entry.line, *(_fact_text(entry, name) for name in shown)) for entry in entries]
     return _table(("name", "what", *shown), rows)
 
 
-def _shown_facts(entries: Sequence[Entry], kind: Kind) -> list[str]:
+def _shown_facts(entries: Sequence[Entry], kind: EntryKind) -> list[str]:
     """Facts that some entry has, columns of the list first."""
     facts = dict.fromkeys((*kind.columns, *(name for entry in entries for name in entry.facts)))
     return [name for name in facts if any(_fact_text(entry, name) != "-" for entry in entries)]
@@ -319,7 +319,7 @@ def _kind_head(kind: str) -> str:
     return _head(_title(kind), f"{_sentence(chosen.line)}{_use_text(chosen)} `dse list {kind}` prints the same.")
 
 
-def _use_text(kind: Kind) -> str:
+def _use_text(kind: EntryKind) -> str:
     return f" Chosen with `{kind.use}`." if kind.use else ""
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dse.config.merge_defaults import merge_over
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.config.yaml_files import read_document
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 
 PACKAGE = "# @package"
 """Beginning of the line by which Hydra puts a file at an address."""
@@ -33,7 +33,7 @@ def preset_names(group: str) -> list[str]:
     return sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml"))
 
 
-def preset_entry(group: str, name: str, facts: Mapping[str, Fact] | None = None) -> Entry:
+def preset_entry(group: str, name: str, facts: Mapping[str, EntryFact] | None = None) -> Entry:
     """Entry of a preset, by the head of its file."""
     text = preset_text(SHIPPED_CONF / group / f"{name}.yaml")
     return Entry(name, first_sentence(text), facts or {}, text)
