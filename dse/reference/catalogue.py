@@ -51,7 +51,7 @@ def _presets(group: str) -> Callable[[], list[Entry]]:
 
 
 def _entries(place: str) -> Callable[[], list[Entry]]:
-    """What lists entries by a function, as module:function below this package; the module is imported when it is asked."""
+    """Function that lists entries by module:function below this package, which is imported late."""
     module, _, function = place.partition(":")
     return lambda: list(getattr(import_module(f"dse.reference.{module}"), function)())
 

@@ -1,4 +1,4 @@
-"""Facts of settings: unit, values, default and readers of each address of a chip, a mapping, a workload, a model or a study."""
+"""Facts of settings by address: unit, values, default, and the machines and workloads that read it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -79,7 +79,7 @@ def other_setting_entries() -> list[Entry]:
 
 
 def declared_entries(root: str) -> list[Entry]:
-    """Entries of the settings of a chip or a mapping, one for each declaration: kinds of a part may differ at one address."""
+    """Entries of the settings of a chip or a mapping; one address has several where kinds of parts differ."""
     alike: dict[tuple[str, ...], list[Setting]] = {}
     for setting in knob_settings():
         limits = setting.spec.metadata

@@ -1,4 +1,4 @@
-"""Metrics and costs of one evaluation on each kind of machine, for each workload and fidelity, as the reference states them.
+"""Metrics and CPU time of one evaluation by machine, workload and fidelity, for the reference.
 
 python -m dse.reference.measure      # writes dse/reference/measured.csv in a checkout; some minutes
 
@@ -75,7 +75,7 @@ KERNELS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class Measurement(NamedTuple):
-    """One evaluation.
+    """One evaluation, with its CPU time and its metrics.
 
     Attributes:
         machine: as `space.machines` names it.
@@ -157,7 +157,7 @@ def _question(words: list[str]) -> Any:
 
 
 def _measure_alone(words: list[str], fidelity: str) -> tuple[float | None, tuple[str, ...]]:
-    """CPU seconds of the first evaluation in a process, once another one has compiled what it needs; and its metrics."""
+    """CPU seconds of a first evaluation in a process, with compiled code on disk; and its metrics."""
     for limit in (COMPILING_S, LIMIT_S):
         command = build_python_command("-m", "dse.reference.measure", str(limit), fidelity, *words)
         done = subprocess.run(command, env=build_child_environment(), capture_output=True, text=True)

@@ -17,7 +17,7 @@ WIDE = "bf16"
 
 
 def model_entries() -> list[Entry]:
-    """Entries of all models."""
+    """Entries of all models, with their facts."""
     return [_model_entry(name) for name in preset_names("model")]
 
 

@@ -1,4 +1,4 @@
-"""Options of settings with their meanings: of registries, formats and presets where these hold them, else of one table."""
+"""Options of settings with their meanings, from registries, formats, presets and one table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache

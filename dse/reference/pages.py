@@ -101,7 +101,7 @@ def _group_section(group: str, entries: Sequence[Entry], kind: EntryKind, fact: 
 
 
 def _two_tables(entries: Sequence[Entry], kind: EntryKind, heading: str, left_out: Iterable[str] = ()) -> str:
-    """Entries with the columns of their list, and below a heading with all other facts, where there are some."""
+    """Table of the columns of a list, and below a heading one of all other facts."""
     others = [name for name in _shown_facts(entries, kind) if name not in (*left_out, *kind.columns)]
     rows = [(f"`{entry.name}`", *(_fact_text(entry, name) for name in others)) for entry in entries]
     more = f"\n{heading}\n\n{_table(('name', *others), rows)}" if others else ""

@@ -1,4 +1,4 @@
-"""Presets of `conf/`: what the head of a file says of it, and its values over those of the files that it starts from."""
+"""Presets of `conf/`: the text at the head of a file, and its values with those of its defaults."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -89,7 +89,7 @@ def read_preset(group: str, name: str, replaced: Mapping[str, str] | None = None
 
 
 def _listed(document: Mapping[Any, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Entries of a file's defaults list: group with package, name, and whether it replaces one of a file below."""
+    """Entries of a defaults list: group with package, name, and whether it overrides one below."""
     for entry in document.get("defaults") or ():
         for place, name in entry.items() if isinstance(entry, Mapping) else [("", entry)]:
             is_override = str(place).startswith(OVERRIDE)

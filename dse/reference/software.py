@@ -1,4 +1,4 @@
-"""Facts of software: machines and workloads of mappings, measurements behind stacks, and limits of inference engines."""
+"""Facts of software: machines of mappings, measurements of stacks, limits of inference engines."""
 
 from collections.abc import Mapping
 from typing import Any
