@@ -282,9 +282,9 @@ def fidelities_page() -> str:
             [(f"`{entry.name}`", entry.line, entry.facts["CPU time"].text) for entry in list_entries("fidelities")],
         ),
         "Costs are CPU seconds of the first evaluation in a process, with compiled code on disk, as measured by "
-        "`python -m dse.reference.measure`. The overrides below name the design and the workload; `-` is a simulation that was "
-        "given up after 20 seconds. A machine or a workload that a fidelity does not have is refused, with the fidelities that "
-        "there are. `fidelity=cycles@8` simulates kernels on a submesh of 8 x 8 cores.\n",
+        "`python -m dse.reference.measure`. The overrides below name the design and the workload. The tables have what was "
+        "measured; a command refuses a fidelity that a machine or a workload does not have, and names those that there are. "
+        "`fidelity=cycles@8` simulates kernels on a submesh of 8 x 8 cores.\n",
     ]
     for entry in list_entries("fidelities"):
         rows = [row for row in read_measurements() if row.fidelity == entry.name]

@@ -32,6 +32,9 @@ WITHOUT_KIND = {"mapping/parts"}
 SET_BY_THE_CHOICE = {"chip.hbm.usable_ratio"}
 """Leaves of a chip's file that composing leaves out for an inference engine that does not read them."""
 
+UNMEASURED = {"tokens_per_step", "prefix_host_hit_rate", "rent_per_mtoken"}
+"""Metrics of speculation, of a host's prefixes and of rented chips, which no measured case has yet."""
+
 Typed = Callable[..., tuple[int, str, str]]
 
 
@@ -177,7 +180,7 @@ def test_a_chip_of_the_reference_is_that_of_a_command(name: str) -> None:
 
 
 def test_every_metric_has_a_workload_and_every_fidelity_a_cost() -> None:
-    assert set(metrics_by_workload()) == set(SHIPPED)  # python -m dse.reference.measure
+    assert set(SHIPPED) - set(metrics_by_workload()) == UNMEASURED  # python -m dse.reference.measure
     assert {row.fidelity for row in read_measurements() if row.seconds is not None} == set(LINES)
 
 
