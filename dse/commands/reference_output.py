@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from dse.documents.reference_document import EntryRecord, FactRecord, ReferenceDocument
+from dse.documents.reference_document import EntryFactRecord, EntryRecord, ReferenceDocument
 from dse.reference.catalogue import KINDS, list_entries
-from dse.reference.entries import Entry, Kind
+from dse.reference.entries import Entry, EntryKind
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole
 
@@ -45,7 +45,7 @@ def print_reference(kind: str, word: str, *, as_json: bool) -> int:
 
 def kinds_text() -> str:
     """Line that names the kinds of things that ``dse list`` prints."""
-    return f"more: dse list {'|'.join(KINDS)} [WORD]"
+    return f"more: dse list KIND [WORD], with one of {', '.join(KINDS)}"
 
 
 def reference_record(kind: str, entries: Iterable[Entry]) -> ReferenceDocument:
@@ -56,7 +56,7 @@ def reference_record(kind: str, entries: Iterable[Entry]) -> ReferenceDocument:
 def entry_record(entry: Entry) -> EntryRecord:
     """An entry as a record of documents."""
     facts = [
-        FactRecord(
+        EntryFactRecord(
             name=name,
             text=fact.text,
             value=None if fact.value is None or isinstance(fact.value, str) else float(fact.value),
@@ -67,7 +67,7 @@ def entry_record(entry: Entry) -> EntryRecord:
     return EntryRecord(name=entry.name, line=entry.line, text=entry.text, facts=facts)
 
 
-def format_entry(entry: Entry, kind: Kind) -> list[str]:
+def format_entry(entry: Entry, kind: EntryKind) -> list[str]:
     """All of one entry, as lines."""
     facts = {name: fact.text for name, fact in entry.facts.items() if fact.value not in (None, "", "-")}
     if kind.use:
@@ -76,12 +76,12 @@ def format_entry(entry: Entry, kind: Kind) -> list[str]:
     return [f"{entry.name}: {entry.text or entry.line}", "", *(f"{name:{width}}{GAP}{text}" for name, text in facts.items())]
 
 
-def format_table(entries: Sequence[Entry], kind: Kind, width: int) -> list[str]:
+def format_table(entries: Sequence[Entry], kind: EntryKind, width: int) -> list[str]:
     """Entries as lines of at most so many characters: names, columns of facts, and what each is.
 
-    >>> from dse.reference.entries import Fact
-    >>> chips = [Entry("a100", "an accelerator of NVIDIA", {"node": Fact("n7")}, "")]
-    >>> format_table(chips, Kind("chips", "", lambda: chips, ("node",)), 34)
+    >>> from dse.reference.entries import EntryFact
+    >>> chips = [Entry("a100", "an accelerator of NVIDIA", {"node": EntryFact("n7")}, "")]
+    >>> format_table(chips, EntryKind("chips", "", lambda: chips, ("node",)), 34)
     ['name  node', 'a100  n7    an accelerator of NV...']
     """
     heads = ("name", *_shown_columns(entries, kind, width))
@@ -109,7 +109,7 @@ def group_entries(entries: Iterable[Entry], fact: str) -> Mapping[str, list[Entr
     return groups
 
 
-def _shown_columns(entries: Sequence[Entry], kind: Kind, width: int) -> list[str]:
+def _shown_columns(entries: Sequence[Entry], kind: EntryKind, width: int) -> list[str]:
     """Columns for which there is room beside names, in order."""
     left = width - max(len(entry.name) for entry in entries) - (0 if kind.columns_first else len(GAP) + LEAST_LINE)
     shown = []

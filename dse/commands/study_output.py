@@ -290,7 +290,7 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
         table.add_row(escape(study.name), escape(study.question), escape(_ran_text(study.ran)))
     console = SafeConsole(140)
     console.print(table)
-    console.print(escape(kinds_text()), soft_wrap=True)
+    console.print(escape(kinds_text()))
     return 0
 
 

@@ -50,7 +50,7 @@ RANK_OF_MATRIX, RANK_OF_RATES, RANK_OF_SHEET = 1, 2, 3
 """Of entries of files, after peaks of a core: which count over which."""
 
 
-class Entry(NamedTuple):
+class PeakEntry(NamedTuple):
     """Peak rate of one format, or of 16 bits with rates of other formats over it.
 
     Attributes:
@@ -103,7 +103,7 @@ def _refuse_knobs(space: Any) -> None:
             )
 
 
-def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[Entry]:
+def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[str]) -> list[PeakEntry]:
     """What files and overrides say of peaks, in the order in which one counts over another."""
 
     def list_entries() -> Iterator[tuple[int, str, str, Any]]:
@@ -117,7 +117,9 @@ def _peak_entries(chip: Mapping[str, Any], core: Mapping[str, Any], typed: set[s
         yield from ((RANK_OF_SHEET, f"{WHOLE}.{name}", name, value) for name, value in (*_implied_peak(sheet, typed), *sheet))
 
     entries = [
-        Entry(any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, value)
+        PeakEntry(
+            any(is_at_or_below(word, address) or is_at_or_below(address, word) for word in typed), rank, address, name, value
+        )
         for rank, address, name, value in list_entries()
     ]
     other_entries = (entry for entry in entries if entry.said is not None or entry.address == RATES)
@@ -153,10 +155,10 @@ def _format_peaks(peaks: Any, address: str) -> list[tuple[str, Any]]:
     return list(peaks.items())
 
 
-def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any]:
+def _of_core(entries: Sequence[PeakEntry], chip: Mapping[str, Any]) -> dict[str, Any]:
     """Constants of a core: of its matrix and vector engines, and rates of formats."""
     peaks: dict[str, float] = {}
-    given_entries: dict[str, Entry] = {}
+    given_entries: dict[str, PeakEntry] = {}
     notes: dict[str, Any] = {}
     for entry in entries:
         name = "fp16" if entry.name in ("", *WIDE) else entry.name
@@ -180,7 +182,7 @@ def _of_core(entries: Sequence[Entry], chip: Mapping[str, Any]) -> dict[str, Any
     return {**engines, "rates": rates or None, **vector}
 
 
-def _core_peak(entry: Entry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
+def _core_peak(entry: PeakEntry, peaks: Mapping[str, float], chip: Mapping[str, Any]) -> float:
     """Peak of a core that an entry says. [op/s]"""
     value = parse_value(_plain_value(entry.said), "1" if entry.rank == RANK_OF_RATES else "op/s", entry.address)
     if not value > 0:
@@ -203,7 +205,7 @@ def _wide_peak(peaks: Mapping[str, float]) -> float:
     return peaks[widest] * FORMATS[widest].bits / FORMATS["fp16"].bits
 
 
-def _core_constant(entry: Entry, unit: str, value: float) -> Any:
+def _core_constant(entry: PeakEntry, unit: str, value: float) -> Any:
     """A constant of a core: as it was said, where that is of this kind, or its value with the source of what was said."""
     if entry.address in (MATRIX, f"{CORE}.{VECTOR}") or (entry.rank == RANK_OF_RATES and unit == "1"):
         return entry.said

@@ -1,4 +1,4 @@
-"""Records of the document of ``dse list KIND``: chips, models, knobs, metrics and others that a user can name."""
+"""Records of the document of ``dse list KIND``: chips, models, knobs, metrics and others."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,8 +6,8 @@ from typing import Annotated
 from dse.documents.records import Document, Record
 
 
-class FactRecord(Record):
-    """A fact of an entry."""
+class EntryFactRecord(Record):
+    """One fact of an entry, as text and as a number."""
 
     name: Annotated[str, "as the head of its column"]
     text: Annotated[str, "as it is printed; - where it is unknown"]
@@ -20,8 +20,8 @@ class EntryRecord(Record):
 
     name: Annotated[str, "as a user types it"]
     line: Annotated[str, "what it is, in one line"]
-    text: Annotated[str, "all that is said of it; empty where that is the line"]
-    facts: Sequence[FactRecord]
+    text: Annotated[str, "the whole text; empty where that is the line"]
+    facts: Sequence[EntryFactRecord]
 
 
 class ReferenceDocument(Document):

@@ -1,4 +1,4 @@
-"""The one place of lists: chips, models, mappings, knobs, metrics and all else that users name, each with a line and its facts.
+"""Lists of chips, models, mappings, knobs, metrics and all else that users name, each with its facts.
 
 Nothing is written here twice: entries are made of the records and presets that hold them.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 
-from dse.reference.entries import Entry, Fact, Kind
+from dse.reference.entries import Entry, EntryFact, EntryKind
 from dse.reference.presets import preset_entry, preset_names
 from dse.space.errors import DesignError, suggest_nearest
 
@@ -16,7 +16,7 @@ NEAREST, LIKENESS = 3, 0.6
 
 
 def list_entries(kind: str, word: str = "") -> list[Entry]:
-    """Entries of a kind whose name, line or facts have a word in them; one that has it as its name stands alone.
+    """Entries of a kind that have a word in them; an entry with this name stands alone.
 
     Raises:
         DesignError: there is no such kind, or no entry with the word.
@@ -51,7 +51,7 @@ def _presets(group: str) -> Callable[[], list[Entry]]:
 
 
 def _entries(place: str) -> Callable[[], list[Entry]]:
-    """What lists entries by a function, as module:function below this package; the module is imported when it is asked."""
+    """Function that lists entries by module:function below this package, which is imported late."""
     module, _, function = place.partition(":")
     return lambda: list(getattr(import_module(f"dse.reference.{module}"), function)())
 
@@ -66,20 +66,20 @@ def _metrics() -> list[Entry]:
             name,
             METRICS[name].definition,
             {
-                "unit": Fact(METRICS[name].unit),
-                "better": Fact("more" if METRICS[name].better == "max" else "less"),
-                "workloads": Fact(", ".join(workloads.get(name, ())) or None),
-                "computed from": Fact(", ".join(METRICS[name].needs) or None),
-                "over cases": Fact(METRICS[name].over),
-                "values": Fact(", ".join(f"{value} {word}" for value, word in enumerate(METRICS[name].words)) or None),
+                "unit": EntryFact(METRICS[name].unit),
+                "better": EntryFact("more" if METRICS[name].better == "max" else "less"),
+                "workloads": EntryFact(", ".join(workloads.get(name, ())) or None),
+                "computed from": EntryFact(", ".join(METRICS[name].needs) or None),
+                "over cases": EntryFact(METRICS[name].over),
+                "values": EntryFact(", ".join(f"{value} {word}" for value, word in enumerate(METRICS[name].words)) or None),
             },
         )
         for name in METRICS.names()
     ]
 
 
-KINDS: Mapping[str, Kind] = {
-    "chips": Kind(
+KINDS: Mapping[str, EntryKind] = {
+    "chips": EntryKind(
         "accelerators that ship: real ones, and those of papers",
         "chip=NAME",
         _entries("chips:chip_entries"),
@@ -87,54 +87,62 @@ KINDS: Mapping[str, Kind] = {
         group="kind",
         columns_first=True,
     ),
-    "models": Kind(
+    "models": EntryKind(
         "language models",
         "model=NAME",
         _entries("models:model_entries"),
         ("parameters", "active", "KV/token", "formats"),
         columns_first=True,
     ),
-    "mappings": Kind(
+    "mappings": EntryKind(
         "how software runs on a chip", "mapping=NAME", _entries("software:mapping_entries"), ("workload",), group="machine"
     ),
-    "stacks": Kind(
+    "stacks": EntryKind(
         "libraries on shared-cache dies, and what they reach of its peaks",
         "stack=NAME",
         _entries("software:stack_entries"),
         ("rows", "error", "measured on"),
     ),
-    "engines": Kind(
+    "engines": EntryKind(
         "inference engines: memory for KV caches, formats and limits",
         "inference_engine=NAME",
         _entries("software:engine_entries"),
         ("version", "largest batch", "token budget"),
     ),
-    "workloads": Kind("what is asked of a design", "workload=NAME", _entries("questions:workload_entries")),
-    "knobs": Kind(
+    "workloads": EntryKind("what is asked of a design", "workload=NAME", _entries("questions:workload_entries")),
+    "knobs": EntryKind(
         "settings of a chip and a mapping, which a study may search",
         "NAME=VALUE",
         _entries("knobs:knob_entries"),
         ("unit", "default", "values"),
     ),
-    "settings": Kind(
+    "settings": EntryKind(
         "settings of workloads, models, searches and reports",
         "NAME=VALUE",
         _entries("knobs:other_setting_entries"),
         ("unit", "default", "values"),
     ),
-    "options": Kind("words that settings may have", "", _entries("option_meanings:option_entries")),
-    "fidelities": Kind("how exactly a design is evaluated", "fidelity=NAME", _entries("fidelities:fidelity_entries")),
-    "metrics": Kind("figures that an answer states", "", _metrics, ("unit", "better")),
-    "studies": Kind("studies that ship or are in ./studies", "study=NAME", _entries("questions:study_entries")),
-    "spaces": Kind("sets of knobs to search", "space=NAME", _entries("questions:space_entries"), ("knobs",)),
-    "parts": Kind("parts that a chip may have besides its own", "+part@ADDRESS=NAME", _presets("part")),
-    "links": Kind("links between the dies of a chip", "+die_link@chip.die_link=NAME", _presets("die_link")),
-    "drams": Kind("main memory devices as they are bought", "dram@chip.dram=NAME", _presets("dram")),
-    "memories": Kind("memories with their banks and timing", "memory@chip.hbm.banks=NAME", _presets("memory")),
-    "nodes": Kind("process nodes: areas, energies and prices", "technology@chip.technology=NAME", _presets("technology")),
-    "economics": Kind("prices of making and running a chip", "economics@chip.economics=NAME", _presets("economics")),
-    "samplers": Kind("what searches a study", "search=NAME", _presets("search")),
-    "verifications": Kind("what is evaluated again at a higher fidelity", "verify=NAME", _presets("verify")),
-    "workers": Kind("processes that evaluate designs", "workers=NAME", _presets("workers")),
+    "options": EntryKind("words that settings may have", "", _entries("option_meanings:option_entries")),
+    "fidelities": EntryKind("how exactly a design is evaluated", "fidelity=NAME", _entries("fidelities:fidelity_entries")),
+    "metrics": EntryKind("figures that an answer states", "", _metrics, ("unit", "better")),
+    "studies": EntryKind("studies that ship or are in ./studies", "study=NAME", _entries("questions:study_entries")),
+    "spaces": EntryKind("sets of knobs to search", "space=NAME", _entries("questions:space_entries"), ("knobs",)),
+    "parts": EntryKind("parts that a chip may have besides its own", "+part@ADDRESS=NAME", _presets("part")),
+    "links": EntryKind("links between the dies of a chip", "+die_link@chip.die_link=NAME", _presets("die_link")),
+    "drams": EntryKind("main memory devices as they are bought", "dram@chip.dram=NAME", _presets("dram")),
+    "memories": EntryKind("memories with their banks and timing", "memory@chip.hbm.banks=NAME", _presets("memory")),
+    "nodes": EntryKind("process nodes: areas, energies and prices", "technology@chip.technology=NAME", _presets("technology")),
+    "economics": EntryKind("prices of making and running a chip", "economics@chip.economics=NAME", _presets("economics")),
+    "kernels": EntryKind(
+        "library kernels of software stacks, with their measured rows",
+        "",
+        _entries("software:kernel_entries"),
+        ("rows", "measured on"),
+    ),
+    "areas": EntryKind("area models of papers", "areas@chip.areas=NAME", _presets("areas")),
+    "days": EntryKind("rates of a day for dse fleet", "--day NAME", _entries("questions:day_entries")),
+    "samplers": EntryKind("what searches a study", "search=NAME", _presets("search")),
+    "verifications": EntryKind("what is evaluated again at a higher fidelity", "verify=NAME", _presets("verify")),
+    "workers": EntryKind("processes that evaluate designs", "workers=NAME", _presets("workers")),
 }
 """Kinds of what users name, by the word that `dse list` takes."""

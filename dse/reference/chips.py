@@ -1,4 +1,4 @@
-"""Facts of chips: kind of machine, process node, peak, memory and bandwidth, and which rows of measurements they have."""
+"""Facts of chips: machine, process node, peak, memory, bandwidth, and rows of measurements."""
 
 import csv
 from functools import cache
@@ -8,7 +8,7 @@ from typing import Any
 from dse.config.peaks import convert_peaks_to_core_rates
 from dse.config.record_parser import USUAL_CHOICES, parse_record
 from dse.config.untrusted_files import SHIPPED_STUDIES
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 from dse.reference.presets import Preset, preset_entry, preset_names, read_preset
 from dse.space.chip import Chip
 from dse.space.machines import MACHINES, machine_of
@@ -21,7 +21,7 @@ RESIDUALS = SHIPPED_STUDIES / "residuals.csv"
 
 
 def chip_entries() -> list[Entry]:
-    """Entries of all chips."""
+    """Entries of all chips, with their facts."""
     return [_chip_entry(name) for name in preset_names("chip")]
 
 
@@ -38,23 +38,23 @@ def _chip_entry(name: str) -> Entry:
     dies = chip.dies.rows * chip.dies.cols if chip.dies is not None else 1
     peak = peaks(chip).get("fp16")
     facts = {
-        "kind": Fact(MACHINES[machine_of(chip)].name.removeprefix("a ")),
-        "node": Fact(preset.choices.get("technology@technology")),
-        "peak": Fact(None if peak is None else peak * dies, "FLOP/s"),
-        "memory": Fact(_memory_bytes(chip, dies), "B"),
-        "bandwidth": Fact(main_memory(chip).bandwidth * dies if has_main_memory(chip) else None, "B/s"),
-        "measured": Fact(_measured_text(measured_errors(name))),
-        "dies": Fact(dies if chip.die is not None else None, "1"),
-        "DRAM": Fact(preset.choices.get("dram@dram")),
-        "rated power": Fact(_rated_power(chip), "W"),
-        "peak of a die by format": Fact(format_peaks(chip) or None),
-        "mapping": Fact(_choice(preset, "mapping")),
-        "mapping of served requests": Fact(_choice(preset, "mapping_serving")),
-        "stack": Fact(_choice(preset, "stack")),
-        "inference engine": Fact(_choice(preset, "inference_engine")),
+        "kind": EntryFact(MACHINES[machine_of(chip)].name.removeprefix("a ")),
+        "node": EntryFact(preset.choices.get("technology@technology")),
+        "peak": EntryFact(None if peak is None else peak * dies, "FLOP/s"),
+        "memory": EntryFact(_memory_bytes(chip, dies), "B"),
+        "bandwidth": EntryFact(main_memory(chip).bandwidth * dies if has_main_memory(chip) else None, "B/s"),
+        "measured": EntryFact(_measured_text(measured_errors(name))),
+        "dies": EntryFact(dies if chip.die is not None else None, "1"),
+        "DRAM": EntryFact(preset.choices.get("dram@dram")),
+        "rated power": EntryFact(_rated_power(chip), "W"),
+        "peak of a die by format": EntryFact(format_peaks(chip) or None),
+        "mapping": EntryFact(_choice(preset, "mapping")),
+        "mapping of served requests": EntryFact(_choice(preset, "mapping_serving")),
+        "stack": EntryFact(_choice(preset, "stack")),
+        "inference engine": EntryFact(_choice(preset, "inference_engine")),
     }
     rows = (f"{kind}: {_measured_text(errors)}" for kind, errors in _errors_by_kind(name).items())
-    facts["measured rows"] = Fact("; ".join(rows) or None)
+    facts["measured rows"] = EntryFact("; ".join(rows) or None)
     return preset_entry("chip", name, facts)
 
 

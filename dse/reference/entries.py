@@ -13,7 +13,7 @@ BILLION = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class EntryFact:
     """A fact of an entry, as the head of its column and its value.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entry:
 
     name: str
     line: str
-    facts: Mapping[str, Fact]
+    facts: Mapping[str, EntryFact]
     text: str = ""
 
     def has_word(self, word: str) -> bool:
@@ -61,7 +61,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EntryKind:
     """One kind of things that users name.
 
     Attributes:

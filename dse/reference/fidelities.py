@@ -1,6 +1,6 @@
 """Fidelities: what each computes, which machines and workloads have it, and what one evaluation costs."""
 
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 from dse.reference.measure import Measurement, read_measurements
 
 LINES = {
@@ -21,9 +21,9 @@ def _fidelity_entry(name: str) -> Entry:
     rows = [row for row in read_measurements() if row.fidelity == name]
     workloads = dict.fromkeys(row.workload for row in rows)
     facts = {
-        "CPU time": Fact(cost_text(rows)),
-        "workloads": Fact(", ".join(workloads) or None),
-        "machines": Fact(", ".join(dict.fromkeys(row.machine.removeprefix("a ") for row in rows)) or None),
+        "CPU time": EntryFact(cost_text(rows)),
+        "workloads": EntryFact(", ".join(workloads) or None),
+        "machines": EntryFact(", ".join(dict.fromkeys(row.machine.removeprefix("a ") for row in rows)) or None),
     }
     return Entry(name, LINES[name], facts)
 

@@ -1,10 +1,10 @@
-"""Facts of settings: unit, values, default and readers of each address of a chip, a mapping, a workload, a model or a study."""
+"""Facts of settings by address: unit, values, default, and the machines and workloads that read it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 from dse.reference.presets import preset_names, read_preset
 from dse.reference.settings import WORD, Setting, declared_settings, default_text, settings_by_address, values_text
 from dse.reference.software import workload_name
@@ -79,7 +79,7 @@ def other_setting_entries() -> list[Entry]:
 
 
 def declared_entries(root: str) -> list[Entry]:
-    """Entries of the settings of a chip or a mapping, one for each declaration: kinds of a part may differ at one address."""
+    """Entries of the settings of a chip or a mapping; one address has several where kinds of parts differ."""
     alike: dict[tuple[str, ...], list[Setting]] = {}
     for setting in knob_settings():
         limits = setting.spec.metadata
@@ -97,12 +97,12 @@ def setting_entries(settings: Iterable[Setting]) -> list[Entry]:
 def _setting_entry(address: str, several: list[Setting]) -> Entry:
     machines, workloads = _readers(address, several)
     facts = {
-        "unit": Fact(_joined(_unit(setting.spec.metadata) for setting in several)),
-        "values": Fact(_joined(_values(setting) for setting in several)),
-        "default": Fact(_joined(default_text(setting.default) for setting in several)),
-        "part": Fact(_joined(filter(None, (setting.part for setting in several))) or None),
-        "machines": Fact(", ".join(machines) or None),
-        "workloads": Fact(", ".join(workloads) or None),
+        "unit": EntryFact(_joined(_unit(setting.spec.metadata) for setting in several)),
+        "values": EntryFact(_joined(_values(setting) for setting in several)),
+        "default": EntryFact(_joined(default_text(setting.default) for setting in several)),
+        "part": EntryFact(_joined(filter(None, (setting.part for setting in several))) or None),
+        "machines": EntryFact(", ".join(machines) or None),
+        "workloads": EntryFact(", ".join(workloads) or None),
     }
     return Entry(address, _joined(str(setting.spec.metadata["doc"]) for setting in several), facts)
 

@@ -1,12 +1,14 @@
-"""Metrics and costs of one evaluation on each kind of machine, for each workload and fidelity, as the reference states them.
+"""Metrics and CPU time of one evaluation by machine, workload and fidelity, for the reference.
 
 python -m dse.reference.measure      # writes dse/reference/measured.csv in a checkout; some minutes
 
-Costs are CPU seconds of a second evaluation of one design in one process, compiled code and read files being there.
+Costs are CPU seconds of the first evaluation in a process, with compiled code on disk.
 """
 
 import csv
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -14,16 +16,31 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dse.terminal.child_python import build_child_environment, build_python_command
+
 FILE = Path(__file__).with_name("measured.csv")
 
-LIMIT_S = 60
-"""Seconds after which an evaluation is given up; its cost is then told as more than these. [s]"""
+LIMIT_S = 20
+"""CPU time after which an evaluation is given up. [s]"""
+
+COMPILING_S = 200
+"""CPU time that the evaluation before may take, which compiles what is needed. [s]"""
 
 MODEL, EXPERT_MODEL = "model=llama3_8b", ("model=deepseek_v3", "workload.speculation=none")
 
 STATIC = ("workload=static", "workload.batch=[256]", "workload.prompt=[512]", "workload.output=[32]")
 SERVING = ("workload=serving", "workload.prompt=512", "workload.output=32", "workload.requests=64", "workload.rate='1 Hz'")
 TALKS = "workload.sessions={turns: 5, think: 20 s}"
+PREFIXES = (
+    *("chip=h200", "model=llama3_8b", "model.max_position=131072", "mapping.both.tp=1", "workload=serving"),
+    *("workload.prompt=400", "workload.output=30", "workload.requests=300", "workload.rate='6 Hz'"),
+    *("workload.sessions={turns: 8, think: 30 s}", "mapping.serving.prefix_cache=shared", "mapping.serving.kv_blocks=1200"),
+    *(
+        "mapping.serving.host_kv_capacity='20 GB'",
+        "mapping.serving.host_bandwidth='64 GB/s'",
+        "+chip.economics.rent='2 USD/hour'",
+    ),
+)
 SMALL = ("workload.batch=[1]",)
 AT_MOST = ("workload.rate=max", "workload.ttft='2 s'", "workload.tpot='100 ms'")
 ALL_TILES = ("workload.group_axis=rectangle", "workload.root=0")
@@ -52,12 +69,13 @@ KERNELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("many shared-cache dies", ("chip=h800_ep", "workload=collective", "workload.pattern=allreduce", *ALL_TILES)),
     ("a memory without cores", ("chip=hbm3", "workload=stream")),
     ("a network without cores", ("chip=mesh8", "workload=traffic")),
+    ("a network without cores", ("chip=mesh8", "workload=traffic", "chip.faults=3-4+12")),
 )
 """Kernels by themselves, and the machines that run them."""
 
 
 class Measurement(NamedTuple):
-    """One evaluation.
+    """One evaluation, with its CPU time and its metrics.
 
     Attributes:
         machine: as `space.machines` names it.
@@ -114,48 +132,59 @@ def list_cases() -> Iterator[tuple[str, str, list[str]]]:
         "serving",
         [*CASES[0][1], *SERVING[:-1], "workload.arrivals=closed_loop", "workload.users=[4]", TALKS],
     )
+    yield "a shared-cache die", "serving", list(PREFIXES)
     for machine, words in KERNELS:
         yield machine, next(word.partition("=")[2] for word in words if word.startswith("workload=")), list(words)
 
 
 def measure(lowest_only: bool = False) -> Iterator[Measurement]:
     """Evaluate all cases at all their fidelities, or at the lowest alone."""
-    from dse.config.compose import compose, find_study_folder
-    from dse.config.question import build_question
     from dse.evaluators import fidelities
 
     for machine, workload, words in list_cases():
-        config = compose(words)
-        question = build_question(config, find_study_folder(config))
+        question = _question(words)
         for fidelity in fidelities(question.base, question.workload)[: 1 if lowest_only else None]:
-            seconds, metrics = _evaluate(question, fidelity)
+            seconds, metrics = _measure_alone(words, fidelity)
             yield Measurement(machine, workload, " ".join(words), fidelity, seconds, metrics)
 
 
-def _evaluate(question: Any, fidelity: str) -> tuple[float | None, tuple[str, ...]]:
-    """CPU seconds of a second evaluation, and its metrics; None and nothing where the first takes too long."""
+def _question(words: list[str]) -> Any:
+    from dse.config.compose import compose, find_study_folder
+    from dse.config.question import build_question
+
+    config = compose(words)
+    return build_question(config, find_study_folder(config))
+
+
+def _measure_alone(words: list[str], fidelity: str) -> tuple[float | None, tuple[str, ...]]:
+    """CPU seconds of a first evaluation in a process, with compiled code on disk; and its metrics."""
+    for limit in (COMPILING_S, LIMIT_S):
+        command = build_python_command("-m", "dse.reference.measure", str(limit), fidelity, *words)
+        done = subprocess.run(command, env=build_child_environment(), capture_output=True, text=True)
+        if done.returncode:
+            return None, ()
+    seconds, *metrics = done.stdout.split()
+    return float(seconds), tuple(metrics)
+
+
+def print_evaluation(limit: float, fidelity: str, words: list[str]) -> int:
+    """Print CPU seconds and metrics of one evaluation.
+
+    Returns:
+        1 if it breaks a limit; a signal ends the process if it takes too long.
+    """
     from dse.evaluators import evaluate
     from dse.space.design import stack_designs
 
-    def give_up(number: int, frame: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(LIMIT_S)
-    try:
-        for _ in range(2):
-            start = time.process_time()
-            outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
-            seconds = time.process_time() - start
-            signal.alarm(LIMIT_S)
-    except TimeoutError:
-        return None, ()
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    question = _question(words)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    start = time.process_time()
+    outcomes = evaluate(stack_designs([question.base]), question.workload, fidelity=fidelity)
+    seconds = time.process_time() - start
     if outcomes.limit[0] >= 0:
-        return None, ()
-    return seconds, tuple(sorted(name for name, column in outcomes.columns.items() if isfinite(float(column[0]))))
+        return 1
+    print(seconds, *sorted(name for name, column in outcomes.columns.items() if isfinite(float(column[0]))))
+    return 0
 
 
 def write_measurements() -> None:
@@ -170,4 +199,6 @@ def write_measurements() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(print_evaluation(float(sys.argv[1]), sys.argv[2], sys.argv[3:]))
     write_measurements()

@@ -2,7 +2,7 @@
 
 from dse.config.published_formats import FLAG, published_text
 from dse.config.record_parser import parse_record
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 from dse.reference.presets import preset_names, read_preset
 from dse.space.layers import layers
 from dse.space.model import Model
@@ -17,7 +17,7 @@ WIDE = "bf16"
 
 
 def model_entries() -> list[Entry]:
-    """Entries of all models."""
+    """Entries of all models, with their facts."""
     return [_model_entry(name) for name in preset_names("model")]
 
 
@@ -29,17 +29,17 @@ def _model_entry(name: str) -> Entry:
     growth = cache_growth(model, BYTES_BY_FORMAT[kv], BYTES_BY_FORMAT[formats.get("index", kv)])
     state = fixed_bytes_per_sequence(model, BYTES_BY_FORMAT[WIDE])
     facts = {
-        "parameters": Fact(parameter_count(model), "1"),
-        "active": Fact(active_parameter_count(model), "1"),
-        "KV/token": Fact(growth.nbytes, "B"),
-        "formats": Fact(published_text(formats) or WIDE),
-        "positions": Fact(model.max_position, "token"),
-        "layers": Fact(model.layers, "1"),
-        "experts": Fact(f"{model.experts.top_k} of {model.experts.count}" if model.experts is not None else None),
-        "KV grows until": Fact(growth.until, "token"),
-        "state of a sequence": Fact(state or None, "B"),
-        "KV format": Fact(kv),
-        "source": Fact(values.get("source")),
+        "parameters": EntryFact(parameter_count(model), "1"),
+        "active": EntryFact(active_parameter_count(model), "1"),
+        "KV/token": EntryFact(growth.nbytes, "B"),
+        "formats": EntryFact(published_text(formats) or WIDE),
+        "positions": EntryFact(model.max_position, "token"),
+        "layers": EntryFact(model.layers, "1"),
+        "experts": EntryFact(f"{model.experts.top_k} of {model.experts.count}" if model.experts is not None else None),
+        "KV grows until": EntryFact(growth.until, "token"),
+        "state of a sequence": EntryFact(state or None, "B"),
+        "KV format": EntryFact(kv),
+        "source": EntryFact(values.get("source")),
     }
     return Entry(name, f"{model.name}: {_architecture_text(model)}", facts, str(values.get("note") or ""))
 

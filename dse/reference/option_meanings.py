@@ -1,4 +1,4 @@
-"""Options of settings with their meanings: of registries, formats and presets where these hold them, else of one table."""
+"""Options of settings with their meanings, from registries, formats, presets and one table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse.config.yaml_files import read_document
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 from dse.reference.knobs import combination_settings, knob_settings, model_settings, study_settings, workload_settings
 from dse.reference.presets import first_sentence, preset_entry, preset_names
 from dse.reference.settings import Setting
@@ -40,7 +40,7 @@ class Option(NamedTuple):
 def option_entries() -> list[Entry]:
     """Entries of all options, named FIELD=OPTION."""
     return [
-        Entry(f"{option.field}={option.name}", option.meaning, {"settings": Fact(", ".join(option.addresses))})
+        Entry(f"{option.field}={option.name}", option.meaning, {"settings": EntryFact(", ".join(option.addresses))})
         for option in list_options()
     ]
 
@@ -52,7 +52,7 @@ def list_options() -> tuple[Option, ...]:
     for setting in _all_settings():
         for name, meaning in _options(setting):
             addresses.setdefault((setting.spec.name, name, meaning), {})[setting.address] = None
-    return tuple(Option(*words, tuple(found)) for words, found in sorted(addresses.items()))
+    return tuple(Option(*words, tuple(places)) for words, places in sorted(addresses.items()))
 
 
 def table_keys() -> set[tuple[str, str]]:

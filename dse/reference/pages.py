@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dse.reference.catalogue import KINDS, list_entries
-from dse.reference.entries import Entry, Fact, Kind
+from dse.reference.entries import Entry, EntryFact, EntryKind
 from dse.reference.fidelities import cost_text
 from dse.reference.knobs import combination_settings, declared_entries, setting_entries, study_settings, workload_settings
 from dse.reference.measure import Measurement, metrics_by_workload, read_measurements
@@ -19,7 +19,11 @@ PHASES = ("mapping.prefill.", "mapping.decode.")
 
 BOTH = "mapping.both."
 
-OPTIONS, FIDELITIES = "options", "fidelities"
+PART_KINDS = ("parts", "links", "drams", "memories", "nodes", "economics", "areas", "days")
+"""Kinds on the page of parts."""
+
+SEARCH_KINDS = ("samplers", "verifications", "workers")
+"""Kinds on the page of searches."""
 
 MOST_FACTS = 8
 """Columns that a table has beside names and what they are; of more there is a second table."""
@@ -44,8 +48,9 @@ def reference_pages() -> dict[str, str]:
         "fidelities": fidelities_page,
         "studies": lambda: plain_page("studies"),
         "spaces": lambda: plain_page("spaces"),
-        "parts": lambda: several_page("Parts", ("parts", "links", "drams", "memories", "nodes", "economics")),
-        "searches": lambda: several_page("Searches", ("samplers", "verifications", "workers")),
+        "kernels": lambda: plain_page("kernels"),
+        "parts": lambda: several_page("Parts", PART_KINDS),
+        "searches": lambda: several_page("Searches", SEARCH_KINDS),
     }
     written = {f"reference/{name}.md": page() for name, page in pages.items()}
     return {"reference/index.md": index_page(written), "settings.md": settings_page(), **written}
@@ -53,8 +58,7 @@ def reference_pages() -> dict[str, str]:
 
 def index_page(pages: Mapping[str, str]) -> str:
     """First page: the kinds, how many there are of each, and the page that has them."""
-    places = {"links": "parts", "drams": "parts", "memories": "parts", "nodes": "parts", "economics": "parts"}
-    places |= {"samplers": "searches", "verifications": "searches", "workers": "searches", "knobs": "chip_knobs"}
+    places = dict.fromkeys(PART_KINDS, "parts") | dict.fromkeys(SEARCH_KINDS, "searches") | {"knobs": "chip_knobs"}
     rows = []
     for name, kind in KINDS.items():
         place = "../settings.md" if name == "settings" else f"{places.get(name, name)}.md"
@@ -91,13 +95,13 @@ def grouped_page(kind: str, fact: str) -> str:
     return "\n".join((_kind_head(kind), *parts))
 
 
-def _group_section(group: str, entries: Sequence[Entry], kind: Kind, fact: str) -> str:
+def _group_section(group: str, entries: Sequence[Entry], kind: EntryKind, fact: str) -> str:
     """Entries of a group: a table of the columns of a list, and one of all other facts."""
     return f"## {_title(group)}\n\n{_two_tables(entries, kind, f'### Further facts: {group}', (fact,))}"
 
 
-def _two_tables(entries: Sequence[Entry], kind: Kind, heading: str, left_out: Iterable[str] = ()) -> str:
-    """Entries with the columns of their list, and below a heading with all other facts, where there are some."""
+def _two_tables(entries: Sequence[Entry], kind: EntryKind, heading: str, left_out: Iterable[str] = ()) -> str:
+    """Table of the columns of a list, and below a heading one of all other facts."""
     others = [name for name in _shown_facts(entries, kind) if name not in (*left_out, *kind.columns)]
     rows = [(f"`{entry.name}`", *(_fact_text(entry, name) for name in others)) for entry in entries]
     more = f"\n{heading}\n\n{_table(('name', *others), rows)}" if others else ""
@@ -135,7 +139,7 @@ def merge_phases(entries: Iterable[Entry]) -> list[Entry]:
         alike.setdefault((_phase_free(entry.name), entry.line, *facts), []).append(entry)
     merged = []
     for (name, *_), members in alike.items():
-        part = Fact(members[0].facts["part"].text.replace("prefill", "a phase"))
+        part = EntryFact(members[0].facts["part"].text.replace("prefill", "a phase"))
         both = replace(members[0], name=name, facts={**members[0].facts, "part": part})
         merged += [both] if len(members) == len(PHASES) else members
     return merged
@@ -155,14 +159,22 @@ def _by_part(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def _knob_section(address: str, entries: Sequence[Entry]) -> str:
-    common = [fact for fact in ("machines", "workloads") if len({entry.facts[fact].text for entry in entries}) == 1]
-    shared = [f"{fact}: {entries[0].facts[fact].text}" for fact in common if entries[0].facts[fact].value]
+    """Settings of a part; below a heading for each set of machines where these differ."""
     part = entries[0].facts["part"].text
-    intro = " ".join(filter(None, (_sentence(part) if part != "-" else "", f"Read by {'; '.join(shared)}." if shared else "")))
-    columns = [fact for fact in ("unit", "values", "default", "machines", "workloads") if fact not in common]
-    columns = [fact for fact in columns if any(entry.facts[fact].text != "-" for entry in entries)]
+    parts = [f"## `{address}`\n", *([f"{_sentence(part)}\n"] if part != "-" else [])]
+    readers: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        readers.setdefault((entry.facts["machines"].text, entry.facts["workloads"].text), []).append(entry)
+    for (machines, workloads), members in readers.items():
+        heading = f"### `{address}`: {machines}\n\n" if len(readers) > 1 else f"Machines: {machines}. "
+        parts.append(f"{heading}Workloads: {workloads}.\n\n{_knob_table(members)}")
+    return "\n".join(parts)
+
+
+def _knob_table(entries: Sequence[Entry]) -> str:
+    columns = [fact for fact in ("unit", "values", "default") if any(entry.facts[fact].text != "-" for entry in entries)]
     rows = [(f"`{entry.name}`", entry.line, *(_linked(entry.facts[fact].text) for fact in columns)) for entry in entries]
-    return f"## `{address}`\n\n{intro}\n\n{_table(('setting', 'meaning', *columns), rows)}"
+    return _table(("setting", "meaning", *columns), rows)
 
 
 def _linked(values: str) -> str:
@@ -269,10 +281,10 @@ def fidelities_page() -> str:
             ("fidelity", "what it computes", "CPU time"),
             [(f"`{entry.name}`", entry.line, entry.facts["CPU time"].text) for entry in list_entries("fidelities")],
         ),
-        "Costs are CPU seconds of one design, compiled code being there, as measured by `python -m dse.reference.measure`. The "
-        "overrides below name the design and the workload; `-` is a simulation that was given up after a minute. A machine or "
-        "a workload that a fidelity does not have is refused, with the fidelities that there are. `fidelity=cycles@8` "
-        "simulates kernels on a submesh of 8 x 8 cores.\n",
+        "Costs are CPU seconds of the first evaluation in a process, with compiled code on disk, as measured by "
+        "`python -m dse.reference.measure`. The overrides below name the design and the workload. The tables have what was "
+        "measured; a command refuses a fidelity that a machine or a workload does not have, and names those that there are. "
+        "`fidelity=cycles@8` simulates kernels on a submesh of 8 x 8 cores.\n",
     ]
     for entry in list_entries("fidelities"):
         rows = [row for row in read_measurements() if row.fidelity == entry.name]
@@ -285,14 +297,14 @@ def _cost_row(row: Measurement) -> tuple[str, ...]:
     return row.machine.removeprefix("a "), row.workload, f"`{row.overrides}`", cost_text([row])
 
 
-def _entries_table(entries: Sequence[Entry], kind: Kind, only: Sequence[str] = ()) -> str:
+def _entries_table(entries: Sequence[Entry], kind: EntryKind, only: Sequence[str] = ()) -> str:
     """Entries with their facts, or with some of them."""
     shown = [name for name in _shown_facts(entries, kind) if not only or name in only]
     rows = [(f"`{entry.name}`", entry.text or entry.line, *(_fact_text(entry, name) for name in shown)) for entry in entries]
     return _table(("name", "what", *shown), rows)
 
 
-def _shown_facts(entries: Sequence[Entry], kind: Kind) -> list[str]:
+def _shown_facts(entries: Sequence[Entry], kind: EntryKind) -> list[str]:
     """Facts that some entry has, columns of the list first."""
     facts = dict.fromkeys((*kind.columns, *(name for entry in entries for name in entry.facts)))
     return [name for name in facts if any(_fact_text(entry, name) != "-" for entry in entries)]
@@ -307,7 +319,7 @@ def _kind_head(kind: str) -> str:
     return _head(_title(kind), f"{_sentence(chosen.line)}{_use_text(chosen)} `dse list {kind}` prints the same.")
 
 
-def _use_text(kind: Kind) -> str:
+def _use_text(kind: EntryKind) -> str:
     return f" Chosen with `{kind.use}`." if kind.use else ""
 
 

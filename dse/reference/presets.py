@@ -1,4 +1,4 @@
-"""Presets of `conf/`: what the head of a file says of it, and its values over those of the files that it starts from."""
+"""Presets of `conf/`: the text at the head of a file, and its values with those of its defaults."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from dse.config.merge_defaults import merge_over
 from dse.config.untrusted_files import SHIPPED_CONF
 from dse.config.yaml_files import read_document
-from dse.reference.entries import Entry, Fact
+from dse.reference.entries import Entry, EntryFact
 
 PACKAGE = "# @package"
 """Beginning of the line by which Hydra puts a file at an address."""
@@ -33,7 +33,7 @@ def preset_names(group: str) -> list[str]:
     return sorted(path.stem for path in (SHIPPED_CONF / group).glob("*.yaml"))
 
 
-def preset_entry(group: str, name: str, facts: Mapping[str, Fact] | None = None) -> Entry:
+def preset_entry(group: str, name: str, facts: Mapping[str, EntryFact] | None = None) -> Entry:
     """Entry of a preset, by the head of its file."""
     text = preset_text(SHIPPED_CONF / group / f"{name}.yaml")
     return Entry(name, first_sentence(text), facts or {}, text)
@@ -89,7 +89,7 @@ def read_preset(group: str, name: str, replaced: Mapping[str, str] | None = None
 
 
 def _listed(document: Mapping[Any, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Entries of a file's defaults list: group with package, name, and whether it replaces one of a file below."""
+    """Entries of a defaults list: group with package, name, and whether it overrides one below."""
     for entry in document.get("defaults") or ():
         for place, name in entry.items() if isinstance(entry, Mapping) else [("", entry)]:
             is_override = str(place).startswith(OVERRIDE)

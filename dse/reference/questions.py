@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.overrides import find_study_paths
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.config.yaml_files import listed_defaults, read_document
-from dse.reference.entries import Entry, Fact
-from dse.reference.presets import preset_entry, preset_names, preset_text, read_preset
+from dse.reference.entries import Entry, EntryFact
+from dse.reference.presets import first_sentence, preset_entry, preset_names, preset_text, read_preset
 
 
 def workload_entries() -> list[Entry]:
@@ -15,9 +16,15 @@ def workload_entries() -> list[Entry]:
     return [preset_entry("workload", name, {"usual mapping": _text(name, "mapping")}) for name in preset_names("workload")]
 
 
-def _text(workload: str, key: str) -> Fact:
+def _text(workload: str, key: str) -> EntryFact:
     value = read_preset("workload", workload).values.get(key)
-    return Fact(None if value is None else str(value))
+    return EntryFact(None if value is None else str(value))
+
+
+def day_entries() -> list[Entry]:
+    """Entries of the days whose rates ship."""
+    paths = sorted((SHIPPED_CONF / "day").glob("*.csv"))
+    return [Entry(path.stem, first_sentence(preset_text(path)), {}, preset_text(path)) for path in paths]
 
 
 def space_entries() -> list[Entry]:
@@ -25,9 +32,9 @@ def space_entries() -> list[Entry]:
     return [preset_entry("space", name, _space_facts(read_preset("space", name).values)) for name in preset_names("space")]
 
 
-def _space_facts(values: Mapping[str, Any]) -> dict[str, Fact]:
+def _space_facts(values: Mapping[str, Any]) -> dict[str, EntryFact]:
     knobs = list(_knobs(values))
-    return {"knobs": Fact(len(knobs), "1"), "addresses": Fact(", ".join(knobs) or None)}
+    return {"knobs": EntryFact(len(knobs), "1"), "addresses": EntryFact(", ".join(knobs) or None)}
 
 
 def _knobs(values: Any, address: str = "") -> Iterator[str]:
@@ -50,13 +57,15 @@ def _study_entry(name: str, path: Path) -> Entry:
     chosen = {group.rpartition("/")[2]: choice for group, choice in listed_defaults(study) if group}
     chips = study.get("chips") or [chosen.get("chip", "npu_dse")]
     facts = {
-        "chip": Fact(", ".join(map(str, chips))),
-        "workload": Fact(_names(chosen.get("workload", "static"))),
-        "model": Fact(_names(chosen.get("model", "llama3_8b"))),
-        "space": Fact(_names(chosen.get("space", "empty"))),
-        "fidelity": Fact(str(study.get("fidelity", "analytical"))),
-        "objectives": Fact(", ".join(study.get("objectives") or ()) or None),
-        "constraints": Fact(", ".join(f"{key} {bound}" for key, bound in (study.get("constraints") or {}).items()) or None),
+        "chip": EntryFact(", ".join(map(str, chips))),
+        "workload": EntryFact(_names(chosen.get("workload", "static"))),
+        "model": EntryFact(_names(chosen.get("model", "llama3_8b"))),
+        "space": EntryFact(_names(chosen.get("space", "empty"))),
+        "fidelity": EntryFact(str(study.get("fidelity", "analytical"))),
+        "objectives": EntryFact(", ".join(study.get("objectives") or ()) or None),
+        "constraints": EntryFact(
+            ", ".join(f"{key} {bound}" for key, bound in (study.get("constraints") or {}).items()) or None
+        ),
     }
     return Entry(name, str(study.get("question") or ""), facts, preset_text(path))
 

@@ -1,4 +1,4 @@
-"""Settings by their addresses, as the records declare them: unit, range or options, default, and meaning."""
+"""Settings by their addresses as records declare them: unit, range or options, default, meaning."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass

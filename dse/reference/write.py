@@ -11,7 +11,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def find_stale_pages(docs: Path = DOCS) -> list[str]:
-    """Pages that are missing, say something else than the records and presets, or have none any more; a line each."""
+    """Pages that are missing, stale or left over, a line each with the command that mends them."""
     pages = reference_pages()
     stale = [name for name, text in pages.items() if not (docs / name).is_file() or (docs / name).read_text() != text]
     stale += [
