@@ -50,14 +50,7 @@ from dse.explanations.explanation import (
 )
 from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.near_feasible import find_near_feasible_designs
-from dse.explanations.neighbours import (
-    DesignOutcome,
-    StudyGoal,
-    build_neighbourhood_space,
-    evaluate_points,
-    knob_values_of,
-    list_base_neighbours,
-)
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points
 from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
@@ -66,6 +59,7 @@ from dse.report.page_cache import BINDING, PageCache, breakdown_question
 from dse.report.sampled_front import cached_front_sample
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.neighbourhood import build_neighbourhood_space, knob_values_of, list_base_neighbours
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar
 

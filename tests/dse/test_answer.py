@@ -12,6 +12,7 @@ import pytest
 import dse
 from dse.analysis.evaluation import evaluate_config
 from dse.analysis.load_notes import LoadNotes, format_notes
+from dse.analysis.overload_advice import overload_advice
 from dse.commands.evaluate_output import _bound_text, _model_text, evaluation_record
 from dse.config.compose import compose
 from dse.documents.records import plain_values
@@ -20,7 +21,7 @@ from dse.evaluators.accounting.serving_instances import tensor_parallel as devic
 from dse.evaluators.evaluation import explain_infeasibility, kv_memory_by_pool
 from dse.evaluators.workloads.serving import deploy_load
 from dse.execution.result_frame import knob_values
-from dse.explanations.advice import count_rejections, find_smallest_relaxation, overload_advice
+from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity

@@ -35,11 +35,9 @@ from dse.explanations.neighbours import (
     FEW_AT_ONCE,
     GROWTH,
     DesignOutcome,
-    Neighbour,
     StudyGoal,
     analytical_goal,
     batch_size,
-    build_neighbourhood_space,
     evaluate_points,
     list_neighbours,
 )
@@ -50,6 +48,7 @@ from dse.space.design import LEAST, Design, design_key, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves
 from dse.space.knobs import IntervalKnob
+from dse.space.neighbourhood import Neighbour, build_neighbourhood_space
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from tests.dse.toy import design_ids, searched, toy

@@ -7,6 +7,7 @@ from typing import Any
 from dse.commands.command_record import (
     DESIGN_FLAG,
     ENGINE_ARGS_FLAG,
+    FULL_FLAG,
     JSON_FLAG,
     OPEN_FLAG,
     TRUST_FLAG,
@@ -35,7 +36,9 @@ def _run_evaluate(typed: Namespace) -> int:
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
         with compile_notice("evaluate"):
-            print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+            print_shortlist(
+                Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust, full=typed.full
+            )
         return 0
 
     if typed.design:
@@ -45,10 +48,21 @@ def _run_evaluate(typed: Namespace) -> int:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with compile_notice("evaluate"):
-            print_evaluation_of(config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
+            status = print_evaluation_of(
+                config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+            )
+        codes.append(status)
 
+    codes: list[int] = []
     run_with_hydra(hydra_line(typed), evaluate_composed_design)
-    return 0
+    return codes[0] if codes else 0
+
+
+def _view(typed: Namespace) -> str:
+    """The text of an answer that is asked for: its first screen, all of it, or its operators."""
+    if sum((typed.full, typed.operators, typed.json)) > 1:
+        raise DesignError("evaluate: --full, --operators and --json are three texts of one answer; remove all but one")
+    return "full" if typed.full else "operators" if typed.operators else "screen"
 
 
 def _evaluate_design(typed: Namespace) -> int:
@@ -66,8 +80,9 @@ def _evaluate_design(typed: Namespace) -> int:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with compile_notice("evaluate"):
         evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
-    return 0
+        return print_answer(
+            evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+        )
 
 
 def _run_compare(typed: Namespace) -> int:
@@ -136,11 +151,14 @@ COMMANDS = {
         "[overrides]",
         "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
         """\
-Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
-bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
+Evaluates one design. Prints one screen: what was asked, whether it fits, the main figures with their error bands, what limits
+it, and the setting whose step helps most. --full has all metrics with their definitions, and --operators the time of every
+operator. Ends with 3 if the design violates a limit. study=NAME --design ID evaluates a design of a study that ran here.
 
 overrides that choose presets: chip, model, mapping, workload, stack, inference_engine (the options are the files of conf/)""",
         (
+            FULL_FLAG,
+            CommandFlag(("--operators",), "print the time by operator instead of the first screen"),
             JSON_FLAG,
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json", default="none"),
             ENGINE_ARGS_FLAG,
@@ -152,6 +170,7 @@ overrides that choose presets: chip, model, mapping, workload, stack, inference_
                 default="none",
             ),
             DESIGN_FLAG,
+    FULL_FLAG,
             TRUST_FLAG,
         ),
         (

@@ -6,6 +6,7 @@ from typing import Any
 
 from dse.commands.command_record import (
     DESIGN_FLAG,
+    FULL_FLAG,
     JSON_FLAG,
     OPEN_FLAG,
     TRUST_FLAG,
@@ -59,11 +60,18 @@ def _run_list(typed: Namespace) -> int:
 def _run_show(typed: Namespace) -> int:
     name, overrides = split_study("show", typed.words)
     from dse.commands.notebook_api import load
-    from dse.commands.study_output import print_study
+    from dse.commands.study_output import print_study, print_study_results
+    from dse.commands.study_screen import stored_study_lines
+    from dse.terminal.progress import print_lines, screen_width
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+    if typed.full:
+        print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+        print_study_results(loaded.study, loaded.frame(), loaded.verification())
+        return 0
+    print_lines(stored_study_lines(loaded, screen_width()))
+    return 0
 
 
 def _run_report(typed: Namespace) -> int:
@@ -140,11 +148,12 @@ metrics, studies, spaces and others. WORD keeps entries with this word in them; 
     ),
     "show": Command(
         "STUDY [store=URL]",
-        "question, knobs, objectives and state of a study",
+        "question, state and front of a study, and what to do next; --full its knobs, constants and runs",
         """\
-Prints a study: question, objectives, constraints, workload, knobs with their values, and constants that were assumed or
-fitted, or have no source. For each run it prints time, CPU time, user, host, versions, commit and seed.""",
-        (TRUST_FLAG,),
+Prints one screen: question, state, objectives, knobs, the front with what varies on it, and the next commands. --full has
+constraints, workload, knobs with all values, and constants that were assumed or fitted, or have no source; and for each run
+time, CPU time, user, host, versions, commit and seed.""",
+        (FULL_FLAG, TRUST_FLAG),
         ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
         run=_run_show,
         studies=True,
