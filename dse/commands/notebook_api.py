@@ -23,15 +23,12 @@ from dse.execution.result_frame import DESIGN, MetricFrame, combine_with_front, 
 from dse.execution.screen import ScreenResult, load_stored_screen
 from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, load_stored_verification
-from dse.explanations.neighbours import format_knob_value
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
 from dse.space.former_words import read_former_attribute
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.space.units import format_quantity
 from dse.store.database import store_exists
 from dse.store.store import DesignResult, Store
-from dse.terminal.plain_table import align_rows, fit_screen, label_lines
 
 if TYPE_CHECKING:
     from dse.explanations.dominance import DominanceReport
@@ -201,34 +198,9 @@ class StoredStudy:
                 store.check_rows()
 
     def __repr__(self) -> str:
-        study, frame = self.study, self.frame()
-        facts = [
-            ("study", study.name),
-            ("question", study.text),
-            ("objectives", ", ".join(f"{name} {better}" for name, better in study.objectives.items())),
-            ("constraints", ", ".join(map(str, study.bounds))),
-        ]
-        if not len(frame):
-            return fit_screen([*label_lines(facts), f"no results here: dse.run({study.name!r})"])
-        front = self.front()
-        counts = f"{len(frame):,} evaluated, {int(frame['feasible'].sum()):,} feasible, {len(front):,} on the front"
-        last = ["", ".front()  .frame()  .explain(ID)  .whynot(...)  .figure()  .report()"]
-        return fit_screen([*label_lines([*facts, ("designs", counts)]), "", *self._front_lines(front)], last)
+        from dse.commands.study_screen import stored_study_lines
 
-    def _front_lines(self, front: pd.DataFrame) -> list[str]:
-        """The front as a table of text: ids, objectives, and then the knobs that differ."""
-        space = self.study.question.space
-        knobs = [knob.address for knob in space.knobs if knob.address in front and front[knob.address].nunique() > 1]
-        short = [knob.removeprefix("chip.").removeprefix("mapping.").removeprefix("both.") for knob in knobs]
-        rows = [
-            [
-                str(row[DESIGN]),
-                *(format_quantity(row[name], METRICS[name].unit) for name in self.study.objectives),
-                *(format_knob_value(space, knob, row[knob]) if row[knob] == row[knob] else "-" for knob in knobs),
-            ]
-            for row in front.to_dict("records")
-        ]
-        return align_rows(["front", *self.study.objectives, *short], rows)
+        return "\n".join(stored_study_lines(self))
 
     def _describe_columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A table with whole numbers where knobs count, and units in ``attrs``."""

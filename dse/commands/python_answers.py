@@ -14,14 +14,14 @@ from dse.analysis.load_curve import LoadCurve, latency_against_load
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
 from dse.commands.capacity_output import capacity_record
-from dse.documents.capacity_document import ChipCapacityRecord
+from dse.documents.capacity_document import ChipCapacityRecord, DeploymentRecord
 from dse.documents.records import record_values
 from dse.evaluators import METRICS
 from dse.evaluators.evaluation import peak_rates
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
-from dse.terminal.plain_table import align_rows, cut_text, fit_screen, label_lines
+from dse.terminal.screen_lines import ScreenRow, format_columns, format_screen, stack_headers
 
 if TYPE_CHECKING:
     from dse.report.figure_style import FigureSpec
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 SHOWN_METRICS = ("throughput", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """Metrics of chips side by side on a screen, after the objective."""
 
-SHOWN_DEPLOYMENTS, SHOWN_ROWS = 4, 14
-"""Deployments of a chip, and rows of a validation, on a screen."""
+SHOWN_DEPLOYMENTS, SHOWN_ROWS, MAX_CELL = 8, 14, 40
+"""Deployments, and rows of a sweep or a validation, on a screen; characters of the name of a deployment."""
+
+DEPLOYMENT_HEAD = ("chip", "deployment", "requests/s", "TTFT", "TPOT")
+"""Columns of deployments on a screen."""
 
 CAPACITY_UNITS = {
     "max_rate": "Hz",
@@ -99,7 +102,9 @@ class EvaluationAnswer(Evaluation):
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Chips side by side for one workload, each with its best mapping; iterates over chips, ``[NAME]`` is one of them.
+    """Chips side by side for one workload, each with its best mapping.
+
+    It iterates over chips; ``[NAME]`` is one of them.
 
     Attributes:
         sides: one a chip, in the order that was typed.
@@ -155,19 +160,15 @@ class Comparison:
 
     def __repr__(self) -> str:
         outcomes = [side.found for side in self.sides if side.found]
-        names = list(dict.fromkeys((self.objective, *SHOWN_METRICS)))
-        head = ["", *(side.chip for side in self.sides)]
-        facts = [
-            ["chips", *(f"{side.chips or '-'}" for side in self.sides)],
-            ["mapping", *(cut_text(side.mapping.replace("mapping.", ""), 24) or "-" for side in self.sides)],
-            ["software", *(side.software or "-" for side in self.sides)],
-        ]
-        metrics = [[name, *(_metric_text(side.found, name) for side in self.sides)] for name in names]
-        title = [cut_text(f"{outcomes[0].title.partition('; on ')[0]}; best {self.objective}", 80)] if outcomes else []
-        why = label_lines([(side.chip, side.why) for side in self.sides if side.why])
-        return fit_screen([*title, *align_rows(head, [*facts, *metrics]), *label_lines(
-            [("note", collect_comparison_notes(self.sides))]
-        ), *why])  # fmt: skip
+        names = dict.fromkeys((self.objective, *SHOWN_METRICS))
+        facts = [["chips", *(f"{side.chips or '-'}" for side in self.sides)]]
+        facts += [[name, *(_metric_text(side.found, name) for side in self.sides)] for name in names]
+        title = f"{outcomes[0].title.partition('; on ')[0]}; best {self.objective}" if outcomes else "no chip has a design"
+        rows: list[ScreenRow | list[str]] = [ScreenRow(side.chip[:11], side.mapping or side.why) for side in self.sides]
+        rows.append(format_columns(["", *(side.chip for side in self.sides)], facts))
+        if notes := collect_comparison_notes(self.sides):
+            rows.append(ScreenRow("note", notes))
+        return "\n".join(format_screen(title, rows))
 
     def _repr_html_(self) -> str:
         """Chips in columns, as a table for notebooks."""
@@ -180,7 +181,9 @@ class Comparison:
 
 @dataclass(frozen=True, repr=False)
 class Capacity:
-    """Capacity of each chip by its best deployment; iterates over chips, ``[NAME]`` is one of them.
+    """Capacity of each chip by its best deployment.
+
+    It iterates over chips; ``[NAME]`` is one of them.
 
     Attributes:
         sides: one a chip, with its deployments, load curve and the reason why there is none.
@@ -249,19 +252,27 @@ class Capacity:
         return latency_against_load(side.best.candidate.design, side.load, "analytical", side.bounds.share, side.best.rate)
 
     def __repr__(self) -> str:
-        lines: list[str] = []
-        for record in self._records():
+        records = self._records()
+        rows: list[ScreenRow | list[str]] = []
+        for record in records:
             if record.best is None:
-                lines += label_lines([(record.chip, record.why_not or "no deployment")])
+                rows.append(ScreenRow(record.chip[:11], record.why_not or "no deployment"))
                 continue
             best, cells = record.best, f" in each of {record.cells:,} cells" if record.cells > 1 else ""
             rate = f"{best.max_users:,} users" if best.max_users else f"{best.max_rate_hz:.4g} requests/s"
-            lines += [cut_text(f"{record.model} on {record.devices} x {record.chip}: {rate}{cells}", 80)]
-            lines += label_lines([("by", best.deployment), ("as", " ".join(best.overrides)), ("note", record.note or "")])
-            head = ["deployment", "devices", "requests/s", "TTFT", "TPOT", "tokens/s/device"]
-            shown = record.deployments[:SHOWN_DEPLOYMENTS]
-            lines += [*align_rows(head, [_deployment_row(deployment) for deployment in shown]), ""]
-        return fit_screen(lines[:-1] if lines and not lines[-1] else lines)
+            rows.append(ScreenRow(record.chip[:11], f"{rate} on {record.devices}{cells}: {best.deployment}", needed=True))
+            rows.append(ScreenRow("as", " ".join(best.overrides)))
+            rows += [ScreenRow("note", record.note)] if record.note else []
+        shown = [
+            _deployment_row(record.chip, deployment)
+            for record in records
+            for deployment in record.deployments[: max(1, SHOWN_DEPLOYMENTS // len(records))]
+        ]
+        if shown:
+            rows.append(format_columns(*stack_headers(DEPLOYMENT_HEAD, shown), left=(0, 1)))
+        model, bounds = records[0].model, records[0].bounds
+        kept = f"TTFT {_seconds_text(bounds.ttft_s)}, TPOT {_seconds_text(bounds.tpot_s)}"
+        return "\n".join(format_screen(f"{model} within {kept} for {bounds.share_of_requests:.0%} of the requests", rows))
 
     def _repr_html_(self) -> str:
         """Deployments as a table for notebooks."""
@@ -273,7 +284,7 @@ class Capacity:
 
 @dataclass(frozen=True, repr=False)
 class SweepAnswer(Sweep):
-    """Every combination of some settings as Python gets it, the best first: with a figure and a screen of text."""
+    """Every combination of some settings as Python gets it, the best first: with a figure."""
 
     @classmethod
     def from_sweep(cls, sweep: Sweep) -> "SweepAnswer":
@@ -298,7 +309,7 @@ class SweepAnswer(Sweep):
         from dse.report.sweep_figure import format_swept_value
 
         names = [name for name in dict.fromkeys((self.objective, *SHOWN_METRICS)) if name in self.metrics]
-        rows = [
+        cells = [
             [
                 *(format_swept_value(self, address, design.values.get(address)) for address in self.axes),
                 *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
@@ -306,14 +317,13 @@ class SweepAnswer(Sweep):
             for design in self.feasible[:SHOWN_ROWS]
         ]
         best = "most" if self.better == "max" else "least"
-        left = len(self.feasible) - len(rows)
-        lines = [f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"]
-        if rows:
-            lines += [*align_rows([*(address.removeprefix("mapping.") for address in self.axes), *names], rows)]
-        lines += [f"and {left:,} more: .frame()"] if left else []
-        return fit_screen(
-            [*lines, *label_lines([("infeasible", ", ".join(f"{why} {n:,}" for why, n in self.refused.items()))])]
-        )
+        title = f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"
+        rows: list[ScreenRow | list[str]] = []
+        if cells:
+            rows.append(format_columns(*stack_headers([*self.axes, *names], cells), left=range(len(self.axes))))
+        if refused := ", ".join(f"{reason} {count:,}" for reason, count in self.refused.items()):
+            rows.append(ScreenRow("infeasible", refused))
+        return "\n".join(format_screen(title, rows))
 
     def _repr_html_(self) -> str:
         """The best designs as a table for notebooks."""
@@ -344,17 +354,15 @@ class Validation:
 
     def __repr__(self) -> str:
         worst = sorted(self.rows, key=lambda row: -abs(row.error or 0.0))[:SHOWN_ROWS]
-        rows = [
-            [cut_text(row.id, 34), row.published, "-" if row.simulated is None else f"{row.simulated:.4g}", row.unit,
-             "-" if row.error is None else f"{row.error:+.1%}"]
-            for row in worst
-        ]  # fmt: skip
-        return fit_screen(
+        cells = [
             [
-                cut_text(error_summary(self.rows), 80),
-                *align_rows(["largest errors", "published", "simulated", "unit", "error"], rows),
+                *(row.id, row.published, "-" if row.simulated is None else f"{row.simulated:.4g}", row.unit),
+                "-" if row.error is None else f"{row.error:+.1%}",
             ]
-        )
+            for row in worst
+        ]
+        head = ["largest errors", "published", "simulated", "unit", "error"]
+        return "\n".join(format_screen(error_summary(self.rows), [format_columns(head, cells)]))
 
 
 def _side_of(sides: Sequence[Any], chip: str) -> Any:
@@ -388,16 +396,20 @@ def _metric_text(found: Evaluation | None, name: str) -> str:
     return format_metric(name, found.metrics[name]) if found and name in found.metrics else "-"
 
 
-def _deployment_row(deployment: Any) -> list[str]:
+def _deployment_row(chip: str, deployment: DeploymentRecord) -> list[str]:
+    """Cells of a deployment, in the order of `DEPLOYMENT_HEAD`."""
     users = deployment.max_users
     return [
-        cut_text(deployment.deployment, 36),
-        f"{deployment.devices}",
+        chip,
+        deployment.deployment[:MAX_CELL],
         f"{users:,} users" if users else f"{deployment.max_rate_hz:.4g}",
-        format_quantity(deployment.ttft_s, "s"),
-        format_quantity(deployment.tpot_s, "s"),
-        f"{deployment.tokens_per_s_device:.4g}",
+        _seconds_text(deployment.ttft_s),
+        _seconds_text(deployment.tpot_s),
     ]
+
+
+def _seconds_text(value: float | None) -> str:
+    return "-" if value is None else format_quantity(value, "s")
 
 
 def _with_units(table: pd.DataFrame, others: Mapping[str, str] | None = None) -> pd.DataFrame:

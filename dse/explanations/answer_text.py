@@ -9,77 +9,76 @@ from dse.space.knobs import Value
 from dse.space.multi_chip_space import AnySpace
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.plain_table import align_rows, cut_text, fit_screen, label_lines
+from dse.terminal.screen_lines import ScreenRow, format_columns, format_screen, stack_headers
 
 if TYPE_CHECKING:
     from dse.explanations.dominance import DominanceReport
     from dse.explanations.explanation import Explanation, NearestDesign
 
-SHOWN_STEPS, SHOWN_RIVALS, SHOWN_CHANGES = 8, 6, 6
+SHOWN_STEPS, SHOWN_RIVALS, SHOWN_CHANGES = 8, 4, 4
 """Knob steps, designs that beat one, and changes of a path that are shown."""
+
+MIN_SHARE = 0.005
+"""Share of the time from which on what takes it is shown."""
 
 
 def describe_explanation(why: "Explanation") -> str:
     """An explanation: metrics, time shares, the knob steps that change most, and the next designs."""
-    lines = label_lines(
-        [
-            ("design", why.name),
-            ("metrics", _metrics_text(why.goal, why.point)),
-            ("feasible", _feasible_text(why.point)),
-            ("time", ", ".join(f"{name} {share:.0%}" for name, share in why.shares.items() if share >= 0.005)),
-            ("beaten by", "" if why.beaten_by is None else count_text(len(why.beaten_by), "design") + " of the front"),
-        ]
-    )
+    beaten = "" if why.beaten_by is None else f"{count_text(len(why.beaten_by), 'design')} of the front"
+    rows = [
+        _row("metrics", _metrics_text(why.goal, why.point)),
+        _row("feasible", _feasible_text(why.point), needed=True),
+        _row("time", ", ".join(f"{name} {share:.0%}" for name, share in why.shares.items() if share >= MIN_SHARE)),
+        _row("beaten by", beaten),
+    ]
     steps = sorted((step for step in why.changes if step.change), key=lambda step: -step.largest_change)[:SHOWN_STEPS]
     names = list(why.goal.objectives)
-    if steps:
-        head = ["step of a knob", "from", "to", *names]
-        rows = [
-            [
-                step.step.knob,
-                *(_value_text(why.space, step.step.knob, value) for value in (step.step.old, step.step.new)),
-                *(f"{step.change[name]:+.1%}" if name in step.change else "-" for name in names),
-            ]
-            for step in steps
+    cells = [
+        [
+            step.step.knob,
+            *(_value_text(why.space, step.step.knob, value) for value in (step.step.old, step.step.new)),
+            *(f"{step.change[name]:+.1%}" if name in step.change else "-" for name in names),
         ]
-        lines += ["", *align_rows(head, rows)]
-    nearest = label_lines(
-        [("cheaper", _nearest_text(why.space, why.cheaper)), ("faster", _nearest_text(why.space, why.faster))]
-    )
-    return fit_screen([*lines, *(["", *nearest] if nearest else [])])
+        for step in steps
+    ]
+    table = format_columns(*stack_headers(["step of a knob", "from", "to", *names], cells)) if cells else []
+    nearest = [_row("cheaper", _nearest_text(why.space, why.cheaper)), _row("faster", _nearest_text(why.space, why.faster))]
+    return _screen(why.name, [*rows, table, *nearest])
 
 
 def describe_dominance(position: "DominanceReport") -> str:
     """Position of a design in a study: what beats it, and the changes to a better design."""
-    beats = f"{count_text(len(position.beats), 'design')} of the front" if position.beats else ""
-    lines = label_lines(
+    names, space = list(position.goal.objectives), position.space
+    rows = [
+        _row("metrics", _metrics_text(position.goal, position.point)),
+        _row("feasible", _feasible_text(position.point), needed=True),
+        _row("distance", f"{position.distance:.2%} in every objective" if position.rivals else "no stored design beats it"),
+        _row("beats", f"{count_text(len(position.beats), 'design')} of the front" if position.beats else ""),
+        _row("beaten by", f"{count_text(len(position.rivals), 'design')} of the front" if position.rivals else ""),
+    ]
+    rivals = [
+        [rival.name, *(_metric_text(name, rival.point) for name in names), f"{len(rival.knobs)}"]
+        for rival in position.rivals[:SHOWN_RIVALS]
+    ]
+    changes = [
         [
-            ("design", position.name),
-            ("metrics", _metrics_text(position.goal, position.point)),
-            ("feasible", _feasible_text(position.point)),
-            ("distance", f"{position.distance:.2%} in every objective" if position.rivals else "no stored design beats it"),
-            ("beats", beats),
+            change.knob,
+            *(_value_text(space, change.knob, value) for value in (change.old, change.new)),
+            *(_metric_text(name, change.point) for name in names),
         ]
-    )
-    names = list(position.goal.objectives)
-    if position.rivals:
-        rows = [
-            [rival.name, *(_metric_text(name, rival.point) for name in names), f"{len(rival.knobs)}"]
-            for rival in position.rivals[:SHOWN_RIVALS]
-        ]
-        left = len(position.rivals) - len(rows)
-        lines += ["", *align_rows(["beaten by", *names, "changes"], rows), *([f"and {left} more"] if left else [])]
-    if position.path:
-        rows = [
-            [
-                change.knob,
-                *(_value_text(position.space, change.knob, value) for value in (change.old, change.new)),
-                *(_metric_text(name, change.point) for name in names),
-            ]
-            for change in position.path[:SHOWN_CHANGES]
-        ]
-        lines += ["", *align_rows(["then change", "from", "to", *names], rows)]
-    return fit_screen(lines)
+        for change in position.path[:SHOWN_CHANGES]
+    ]
+    tables = [(["design", *names, "changes"], rivals), (["then change", "from", "to", *names], changes)]
+    return _screen(position.name, [*rows, *(format_columns(*stack_headers(head, cells)) for head, cells in tables if cells)])
+
+
+def _row(name: str, text: str, *, needed: bool = False) -> ScreenRow | None:
+    """A named text; None without one."""
+    return ScreenRow(name, text, needed) if text else None
+
+
+def _screen(title: str, rows: Sequence[ScreenRow | list[str] | None]) -> str:
+    return "\n".join(format_screen(title, [row for row in rows if row]))
 
 
 def _feasible_text(point: DesignOutcome) -> str:
@@ -99,11 +98,9 @@ def _value_text(space: AnySpace, knob: str, value: Value | None) -> str:
     """A value of a knob with its unit; of what is no knob of the space, as it is."""
     if value is None:
         return "-"
-    return (
-        format_knob_value(space, knob, value)
-        if knob in space.targets
-        else cut_text(f"{value:.4g}" if isinstance(value, float) else str(value), 16)
-    )
+    if knob in space.targets:
+        return format_knob_value(space, knob, value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _nearest_text(space: AnySpace, near: "NearestDesign | None") -> str:
