@@ -39,7 +39,7 @@ def evaluate(
         overrides: as on the command line (``"workload.batch=[16]"``), or dictionaries by address or short word.
         chip, model, mapping, workload, stack, fidelity: choices by name; `dse.list_chips` and the like list them.
         trust: whether files that are not ours may run code.
-        settings: by short word, as ``batch=16``, ``prompt=1024``, ``tp=2``, ``ttft="2 s"``; addresses with ``**{}``.
+        settings: by short word, as ``batch=16``, ``prompt=1024``, ``tp=2``, ``ttft="2 s"``.
 
     Raises:
         DesignError: naming the setting that is wrong.

@@ -106,7 +106,7 @@ import dse
 answer = dse.evaluate(chip="h100", model="llama3_8b", batch=16, prompt=[512, 1024], ttft="2 s")
 tpot: float = answer.metrics["tpot"]
 rows: int = len(answer.frame())
-answer = dse.evaluate("chip=h100", {"chip.l2.size": "64 MB"}, **{"workload.batch": [1, 8]})
+answer = dse.evaluate("chip=h100", {"chip.l2.size": "64 MB", "workload.batch": [1, 8]})
 reveal_type(dse.evaluate)
 reveal_type(dse.load("quickstart").front())
 reveal_type(dse.capacity(chip=["h100"], model="llama3_8b", devices=4)["h100"])
