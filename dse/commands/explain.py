@@ -13,7 +13,9 @@ from dse.commands.explain_output import (
     print_explanation_stage,
     print_front_explanation,
 )
+from dse.commands.explanation_screen import dominance_lines, explanation_lines, front_explanation_lines
 from dse.commands.notebook_api import StoredStudy, load, read_study_settings
+from dse.commands.python_answers import DominanceAnswer, ExplanationAnswer
 from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.keyword_settings import Override, Setting, read_settings
@@ -61,7 +63,7 @@ from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.neighbourhood import build_neighbourhood_space, knob_values_of, list_base_neighbours
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import ProgressBar
+from dse.terminal.progress import ProgressBar, print_lines, screen_width
 
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -88,7 +90,7 @@ def explain_overrides(*overrides: Override, trust: bool = False, seconds: float 
         DesignError: naming the setting that is wrong.
     """
     typed = read_settings(overrides, settings, trust=trust)
-    return explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
+    return ExplanationAnswer.from_explanation(explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds))
 
 
 def explain_config(
@@ -232,14 +234,17 @@ def loaded_front_record(loaded: StoredStudy) -> FrontDocument:
     return front_explanation_record(*_front_arguments(loaded))
 
 
-def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
-    """Print the front of a study, the effects of its knobs and the cost of its constraints."""
+def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool, full: bool = False) -> None:
+    """Print the front of a study, the effects of its knobs and the cost of its constraints; one screen unless `full`."""
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
     loaded, _ = _load_study(name, overrides, trust=trust)
     study, members, spent, prices, notes, _, sample, order = _front_arguments(loaded)
-    print_front_explanation(study, members, spent, prices, notes, sample, order)
+    if full:
+        print_front_explanation(study, members, spent, prices, notes, sample, order)
+    else:
+        print_lines(front_explanation_lines(study, members, spent, prices, notes, sample, screen_width()))
 
 
 def explain_dominance(
@@ -251,7 +256,7 @@ def explain_dominance(
     show: Callable[[DominanceReport], None] = show_no_dominance,
     watch: Watch = watch_nothing,
     **settings: Setting,
-) -> DominanceReport:
+) -> DominanceAnswer:
     """Position of a design among those of a stored study: what beats it, and the changes to a better one.
 
     Args:
@@ -270,14 +275,18 @@ def explain_dominance(
     loaded, typed = _load_study(name, read_study_settings(name, overrides, settings, trust=trust), trust=trust)
     study, (frame, screened) = loaded.study, loaded.designs()
     if not design:
-        return explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
+        position = explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
+        return DominanceAnswer.from_dominance(position)
     if typed:
         raise DesignError(f"--design: {design!r} and {' '.join(typed)} both name a design; remove one of them")
     stored_design = find_stored_design(study, frame, screened, design)
-    return place_study_design(study, frame, stored_design, seconds=seconds, show=show, watch=watch)
+    position = place_study_design(study, frame, stored_design, seconds=seconds, show=show, watch=watch)
+    return DominanceAnswer.from_dominance(position)
 
 
-def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+def run_whynot(
+    names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool, full: bool = False
+) -> None:
     """Run ``dse whynot``; returns the exit status.
 
     Args:
@@ -293,17 +302,21 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
 
     def show(dominance: DominanceReport) -> None:
         print_no_effects(dominance.without_effect)
-        if not as_json:
+        if full and not as_json:
             print_position(dominance)
 
     dominance = explain_dominance(names[0], *typed, design=which, trust=trust, show=show, watch=show_progress)
     if as_json:
         print(format_json(dominance_record(dominance), indent=1))
-    else:
+    elif full:
         print_path(dominance)
+    else:
+        print_lines(dominance_lines(dominance, screen_width()))
 
 
-def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+def run_explain(
+    names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool, full: bool = False
+) -> None:
     """Run ``dse explain`` for one design, for a design of a study, or for the front of a study.
 
     Args:
@@ -321,18 +334,20 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
             f"explain --design: {which!r} is a design of a study; name it, as in dse explain quickstart --design {which}"
         )
     if names and not which and all(word.startswith(PLACE) for word in typed):
-        print_study_front(names[0], *typed, trust=trust, as_json=as_json)
+        print_study_front(names[0], *typed, trust=trust, as_json=as_json, full=full)
         return
 
     def show(stage: str, explanation: Explanation) -> None:
         if stage == STAGES[0]:
             print_no_effects(explanation.without_effect)
-        if not as_json:
+        if full and not as_json:
             print_explanation_stage(stage, explanation)
 
     def print_record(explanation: Explanation) -> None:
         if as_json:
             print(format_json(explanation_record(explanation), indent=1))
+        elif not full:
+            print_lines(explanation_lines(explanation, screen_width()))
 
     if names:
         print_record(explain_study_design(names[0], which, *typed, trust=trust, show=show, watch=show_progress))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dse.analysis.evaluation import Evaluation, evaluate_design
-from dse.commands.python_answers import EvaluationAnswer
+from dse.commands.python_answers import DominanceAnswer, EvaluationAnswer, ExplanationAnswer
 from dse.commands.run_study import run_study
 from dse.config.compose import compose, find_study_folder
 from dse.config.keyword_settings import Override, Setting, read_settings
@@ -31,8 +31,6 @@ from dse.store.database import store_exists
 from dse.store.store import DesignResult, Store
 
 if TYPE_CHECKING:
-    from dse.explanations.dominance import DominanceReport
-    from dse.explanations.explanation import Explanation
     from dse.explanations.sample_noise import FrontSample
     from dse.report.reported_study import ReportedStudy
 
@@ -75,7 +73,7 @@ class StoredStudy:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
         return self._stored_verification_of(self.frame())
 
-    def explain(self, design: str) -> "Explanation":
+    def explain(self, design: str) -> ExplanationAnswer:
         """Explain one of its designs, at the study's fidelity.
 
         Args:
@@ -89,7 +87,7 @@ class StoredStudy:
 
         frame, screened = self.designs()
         found_design = find_stored_design(self.study, frame, screened, design)
-        return explain_stored_design(self.study, frame, found_design, screened)
+        return ExplanationAnswer.from_explanation(explain_stored_design(self.study, frame, found_design, screened))
 
     why = explain
 
@@ -104,7 +102,7 @@ class StoredStudy:
         """
         return EvaluationAnswer.from_evaluation(evaluated_design(self, design)[0])
 
-    def whynot(self, *overrides: Override, **settings: Setting) -> "DominanceReport":
+    def whynot(self, *overrides: Override, **settings: Setting) -> DominanceAnswer:
         """Position of a design that settings name among those of the study, and ways to improve it.
 
         Args:
@@ -116,7 +114,7 @@ class StoredStudy:
         from dse.explanations.design_from_overrides import explain_dominance_of
 
         words = read_settings(overrides, settings, base=self.study.overrides)
-        return explain_dominance_of(self.study, self.designs()[0], words)
+        return DominanceAnswer.from_dominance(explain_dominance_of(self.study, self.designs()[0], words))
 
     def report(self) -> Path:
         """Write the report again from stored results; returns its path.

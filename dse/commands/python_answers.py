@@ -8,18 +8,21 @@ import pandas as pd
 
 from dse.accuracy.validate import ValidationRow, error_summary
 from dse.analysis.capacity import ChipCapacity
-from dse.analysis.compare import ChipComparison, collect_comparison_notes
+from dse.analysis.compare import ChipComparison
 from dse.analysis.evaluation import Evaluation, format_metric
 from dse.analysis.load_curve import LoadCurve, latency_against_load
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
-from dse.commands.capacity_output import capacity_record
-from dse.documents.capacity_document import ChipCapacityRecord, DeploymentRecord
+from dse.commands.capacity_output import capacity_lines, capacity_record
+from dse.commands.compare_output import comparison_lines
+from dse.commands.explanation_screen import dominance_lines, explanation_lines
+from dse.documents.capacity_document import ChipCapacityRecord
 from dse.documents.records import record_values
 from dse.evaluators import METRICS
 from dse.evaluators.evaluation import peak_rates
+from dse.explanations.dominance import DominanceReport
+from dse.explanations.explanation import Explanation
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
 from dse.terminal.screen_lines import ScreenRow, format_columns, format_screen, stack_headers
 
@@ -29,11 +32,8 @@ if TYPE_CHECKING:
 SHOWN_METRICS = ("throughput", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """Metrics of chips side by side on a screen, after the objective."""
 
-SHOWN_DEPLOYMENTS, SHOWN_ROWS, MAX_CELL = 8, 14, 40
-"""Deployments, and rows of a sweep or a validation, on a screen; characters of the name of a deployment."""
-
-DEPLOYMENT_HEAD = ("chip", "deployment", "requests/s", "TTFT", "TPOT")
-"""Columns of deployments on a screen."""
+SHOWN_ROWS = 14
+"""Rows of a sweep or a validation on a screen."""
 
 CAPACITY_UNITS = {
     "max_rate": "Hz",
@@ -101,6 +101,32 @@ class EvaluationAnswer(Evaluation):
 
 
 @dataclass(frozen=True, repr=False)
+class ExplanationAnswer(Explanation):
+    """Explanation of one design as Python gets it: time shares, effect of each knob, next designs."""
+
+    @classmethod
+    def from_explanation(cls, explanation: Explanation) -> "ExplanationAnswer":
+        """The same explanation, on a screen of text."""
+        return cls(**{spec.name: getattr(explanation, spec.name) for spec in fields(Explanation)})
+
+    def __repr__(self) -> str:
+        return "\n".join(explanation_lines(self))
+
+
+@dataclass(frozen=True, repr=False)
+class DominanceAnswer(DominanceReport):
+    """Position of one design in a study as Python gets it: what beats it, and changes to a better one."""
+
+    @classmethod
+    def from_dominance(cls, dominance: DominanceReport) -> "DominanceAnswer":
+        """The same position, on a screen of text."""
+        return cls(**{spec.name: getattr(dominance, spec.name) for spec in fields(DominanceReport)})
+
+    def __repr__(self) -> str:
+        return "\n".join(dominance_lines(self))
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Chips side by side for one workload, each with its best mapping.
 
@@ -159,16 +185,7 @@ class Comparison:
         return _plot(cost_figure(blocks, " and ".join(blocks)))
 
     def __repr__(self) -> str:
-        outcomes = [side.found for side in self.sides if side.found]
-        names = dict.fromkeys((self.objective, *SHOWN_METRICS))
-        facts = [["chips", *(f"{side.chips or '-'}" for side in self.sides)]]
-        facts += [[name, *(_metric_text(side.found, name) for side in self.sides)] for name in names]
-        title = f"{outcomes[0].title.partition('; on ')[0]}; best {self.objective}" if outcomes else "no chip has a design"
-        rows: list[ScreenRow | list[str]] = [ScreenRow(side.chip[:11], side.mapping or side.why) for side in self.sides]
-        rows.append(format_columns(["", *(side.chip for side in self.sides)], facts))
-        if notes := collect_comparison_notes(self.sides):
-            rows.append(ScreenRow("note", notes))
-        return "\n".join(format_screen(title, rows))
+        return "\n".join(comparison_lines(self.sides, self.objective))
 
     def _repr_html_(self) -> str:
         """Chips in columns, as a table for notebooks."""
@@ -252,27 +269,7 @@ class Capacity:
         return latency_against_load(side.best.candidate.design, side.load, "analytical", side.bounds.share, side.best.rate)
 
     def __repr__(self) -> str:
-        records = self._records()
-        rows: list[ScreenRow | list[str]] = []
-        for record in records:
-            if record.best is None:
-                rows.append(ScreenRow(record.chip[:11], record.why_not or "no deployment"))
-                continue
-            best, cells = record.best, f" in each of {record.cells:,} cells" if record.cells > 1 else ""
-            rate = f"{best.max_users:,} users" if best.max_users else f"{best.max_rate_hz:.4g} requests/s"
-            rows.append(ScreenRow(record.chip[:11], f"{rate} on {record.devices}{cells}: {best.deployment}", needed=True))
-            rows.append(ScreenRow("as", " ".join(best.overrides)))
-            rows += [ScreenRow("note", record.note)] if record.note else []
-        shown = [
-            _deployment_row(record.chip, deployment)
-            for record in records
-            for deployment in record.deployments[: max(1, SHOWN_DEPLOYMENTS // len(records))]
-        ]
-        if shown:
-            rows.append(format_columns(*stack_headers(DEPLOYMENT_HEAD, shown), left=(0, 1)))
-        model, bounds = records[0].model, records[0].bounds
-        kept = f"TTFT {_seconds_text(bounds.ttft_s)}, TPOT {_seconds_text(bounds.tpot_s)}"
-        return "\n".join(format_screen(f"{model} within {kept} for {bounds.share_of_requests:.0%} of the requests", rows))
+        return "\n".join(capacity_lines(self.sides))
 
     def _repr_html_(self) -> str:
         """Deployments as a table for notebooks."""
@@ -394,22 +391,6 @@ def _cost_blocks(found: Evaluation) -> Sequence[Sequence[Any]]:
 
 def _metric_text(found: Evaluation | None, name: str) -> str:
     return format_metric(name, found.metrics[name]) if found and name in found.metrics else "-"
-
-
-def _deployment_row(chip: str, deployment: DeploymentRecord) -> list[str]:
-    """Cells of a deployment, in the order of `DEPLOYMENT_HEAD`."""
-    users = deployment.max_users
-    return [
-        chip,
-        deployment.deployment[:MAX_CELL],
-        f"{users:,} users" if users else f"{deployment.max_rate_hz:.4g}",
-        _seconds_text(deployment.ttft_s),
-        _seconds_text(deployment.tpot_s),
-    ]
-
-
-def _seconds_text(value: float | None) -> str:
-    return "-" if value is None else format_quantity(value, "s")
 
 
 def _with_units(table: pd.DataFrame, others: Mapping[str, str] | None = None) -> pd.DataFrame:

@@ -91,7 +91,11 @@ def _run_compare(typed: Namespace) -> int:
 
     with compile_notice("compare"):
         print_comparison(
-            [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
+            [*typed.hydra, *typed.words],
+            typed.objective or DEFAULT_OBJECTIVE,
+            as_json=typed.json,
+            trust=typed.trust,
+            full=typed.full,
         )
     return 0
 
@@ -118,7 +122,7 @@ def _run_capacity(typed: Namespace) -> int:
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
-    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
+    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
     open_if_asked(typed, out)
     return 0
 
@@ -141,7 +145,7 @@ def _run_fleet(typed: Namespace) -> int:
     with compile_notice("fleet"):
         query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)
         fleets = find_fleets(query, trust=typed.trust)
-    write_fleets(fleets, out, as_json=typed.json)
+    write_fleets(fleets, out, as_json=typed.json, full=typed.full)
     open_if_asked(typed, out)
     return 0
 
@@ -203,6 +207,7 @@ overrides:
                 default="throughput_per_system_mm2",
                 completes="metrics",
             ),
+            FULL_FLAG,
             JSON_FLAG,
             TRUST_FLAG,
         ),
@@ -275,6 +280,7 @@ overrides:
   workload.requests=2000 workload.arrivals=poisson seed=0     simulated requests
   space=NAME mapping.both.tp=4     searched settings (conf/space/capacity.yaml); a setting that is given is not searched""",
         (
+            FULL_FLAG,
             JSON_FLAG,
             out_flag("runs/capacity/capacity.html", "capacity.html"),
             OPEN_FLAG,
@@ -355,6 +361,7 @@ overrides:
                 default="owned",
                 completes="owned rented energy chips",
             ),
+            FULL_FLAG,
             JSON_FLAG,
             out_flag("runs/fleet/fleet.html", "fleet.html"),
             OPEN_FLAG,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dse.commands.command_record import (
     DESIGN_FLAG,
+    FULL_FLAG,
     JSON_FLAG,
     OPEN_FLAG,
     TRUST_FLAG,
@@ -28,7 +29,7 @@ def _run_explain(typed: Namespace) -> int:
     names, words = split_studies(typed.words)
     for name in names:
         check_study(name, words)
-    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 
@@ -38,7 +39,7 @@ def _run_whynot(typed: Namespace) -> int:
     names, words = split_studies(typed.words)
     for name in names:
         check_study(name, words)
-    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 
@@ -121,6 +122,7 @@ overrides that name a design:
   without a study               as in dse evaluate; objectives as in +objectives.tpot=min""",
         (
             DESIGN_FLAG,
+            FULL_FLAG,
             JSON_FLAG,
             TRUST_FLAG,
         ),
@@ -141,7 +143,7 @@ Evaluates a design at the study's fidelity; overrides name it over the study's o
 designs: which designs of the front beat it, by how much in each objective, and in which knobs they differ. Of all that beat it,
 shows the one with the fewest changes, and these changes one by one, each time the best next one; and its distance from the
 front. Settings that no knob of the study moves count as one change.""",
-        (DESIGN_FLAG, JSON_FLAG, TRUST_FLAG),
+        (DESIGN_FLAG, FULL_FLAG, JSON_FLAG, TRUST_FLAG),
         (
             "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
             "dse whynot quickstart chip=ascend910b",
