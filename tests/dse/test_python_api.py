@@ -134,7 +134,7 @@ def checked(text: str, folder: Path) -> list[str]:
 def test_type_checkers_know_keyword_arguments_and_answers(tmp_path: Path) -> None:
     said = "\n".join(checked(SCRIPT, tmp_path))
     assert "Success" in said, said
-    assert "chip: builtins.str | None" in said
+    assert "chip: str | None" in said
     assert "settings:" in said
     assert "DataFrame" in said
     assert "ChipCapacity" in said
