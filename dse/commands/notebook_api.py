@@ -1,4 +1,4 @@
-"""Studies in Python: `dse.run(name)` and `dse.load(name)` give one with its results, tables, figures and explanations."""
+"""Studies in Python, with results, figures and explanations: `dse.run(name)` and `dse.load(name)`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing

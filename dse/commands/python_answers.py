@@ -1,4 +1,4 @@
-"""Answers of the questions in `dse.commands.python_questions`, with tables, figures and a screen of text."""
+"""Answers of `dse.commands.python_questions`, with tables, figures and a screen of text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -153,7 +153,7 @@ class Comparison:
         return self.sides[which] if isinstance(which, int) else _side_of(self.sides, which)
 
     def frame(self) -> pd.DataFrame:
-        """One row a chip: chips that work together, mapping, software, formats and metrics in SI; NaN of chips without any."""
+        """One row a chip: mapping, software, formats and metrics in SI; NaN for a chip without a design."""
         rows = [
             {
                 "chip": side.chip,
@@ -219,7 +219,7 @@ class Capacity:
         return self.sides[which] if isinstance(which, int) else _side_of(self.sides, which)
 
     def frame(self) -> pd.DataFrame:
-        """Deployments whose maximum rate is known, best first: devices, rate, latencies at that rate, tokens/s and price."""
+        """Deployments whose maximum rate is known, best first: rate, latencies, tokens/s and price."""
         rows = [
             {
                 "chip": record.chip,
@@ -241,7 +241,7 @@ class Capacity:
         return _with_units(pd.DataFrame(rows), CAPACITY_UNITS)
 
     def figure(self, name: str = "load", *, chip: str = "") -> Any:
-        """Latency of the best deployment of a chip against the arrival rate, as a `plotly.graph_objects.Figure`.
+        """Latency of the best deployment against the arrival rate, as a `plotly.graph_objects.Figure`.
 
         Args:
             name: load.
@@ -381,16 +381,16 @@ def _plot(spec: "FigureSpec") -> Any:
     return make_plotly_figure(spec)
 
 
-def _cost_blocks(found: Evaluation) -> Sequence[Sequence[Any]]:
+def _cost_blocks(evaluation: Evaluation) -> Sequence[Sequence[Any]]:
     """Area, power and price of one chip by block, as figures take them."""
     from dse.report.time_breakdown import breakdown_record
 
-    blocks: Sequence[Sequence[Any]] = breakdown_record(found.fidelity, found.breakdown)["chip"]
+    blocks: Sequence[Sequence[Any]] = breakdown_record(evaluation.fidelity, evaluation.breakdown)["chip"]
     return blocks
 
 
-def _metric_text(found: Evaluation | None, name: str) -> str:
-    return format_metric(name, found.metrics[name]) if found and name in found.metrics else "-"
+def _metric_text(evaluation: Evaluation | None, name: str) -> str:
+    return format_metric(name, evaluation.metrics[name]) if evaluation and name in evaluation.metrics else "-"
 
 
 def _with_units(table: pd.DataFrame, others: Mapping[str, str] | None = None) -> pd.DataFrame:
