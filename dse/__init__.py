@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from dse.commands.notebook_api import StoredStudy as Study
     from dse.commands.notebook_api import load, run
     from dse.commands.python_answers import Capacity, Comparison, Validation
+    from dse.commands.python_answers import DominanceAnswer as DominanceReport
     from dse.commands.python_answers import EvaluationAnswer as Evaluation
+    from dse.commands.python_answers import ExplanationAnswer as Explanation
     from dse.commands.python_answers import SweepAnswer as Sweep
     from dse.commands.python_lists import (
         list_chips,
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     )
     from dse.commands.python_questions import capacity, compare, evaluate, sweep, validate
     from dse.commands.study_objective import StudyObjective
-    from dse.explanations.dominance import DominanceReport
-    from dse.explanations.explanation import Explanation
     from dse.search.optuna_local_sampler import LocalSearchSampler
     from dse.space.errors import DesignError
     from dse.terminal.package_version import version
@@ -85,8 +85,6 @@ _MODULES = {
     "dse.commands.python_lists": tuple(name for name in __all__ if name.startswith("list_")),
     "dse.commands.python_questions": ("capacity", "compare", "evaluate", "sweep", "validate"),
     "dse.commands.study_objective": ("StudyObjective",),
-    "dse.explanations.dominance": ("DominanceReport",),
-    "dse.explanations.explanation": ("Explanation",),
     "dse.search.optuna_local_sampler": ("LocalSearchSampler",),
     "dse.space.errors": ("DesignError",),
     "dse.terminal.package_version": ("version",),
@@ -94,6 +92,8 @@ _MODULES = {
 """Public names by the module that defines them."""
 
 _PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names} | {
+    "DominanceReport": ("dse.commands.python_answers", "DominanceAnswer"),
+    "Explanation": ("dse.commands.python_answers", "ExplanationAnswer"),
     "Evaluation": ("dse.commands.python_answers", "EvaluationAnswer"),
     "Study": ("dse.commands.notebook_api", "StoredStudy"),
     "Sweep": ("dse.commands.python_answers", "SweepAnswer"),

@@ -15,6 +15,7 @@ from dse.commands.explain_output import (
 )
 from dse.commands.explanation_screen import dominance_lines, explanation_lines, front_explanation_lines
 from dse.commands.notebook_api import StoredStudy, load, read_study_settings
+from dse.commands.python_answers import DominanceAnswer, ExplanationAnswer
 from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
 from dse.config.keyword_settings import Override, Setting, read_settings
@@ -89,7 +90,7 @@ def explain_overrides(*overrides: Override, trust: bool = False, seconds: float 
         DesignError: naming the setting that is wrong.
     """
     typed = read_settings(overrides, settings, trust=trust)
-    return explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds)
+    return ExplanationAnswer.from_explanation(explain_config(compose(typed, trust=trust), " ".join(typed), seconds=seconds))
 
 
 def explain_config(
@@ -255,7 +256,7 @@ def explain_dominance(
     show: Callable[[DominanceReport], None] = show_no_dominance,
     watch: Watch = watch_nothing,
     **settings: Setting,
-) -> DominanceReport:
+) -> DominanceAnswer:
     """Position of a design among those of a stored study: what beats it, and the changes to a better one.
 
     Args:
@@ -274,11 +275,13 @@ def explain_dominance(
     loaded, typed = _load_study(name, read_study_settings(name, overrides, settings, trust=trust), trust=trust)
     study, (frame, screened) = loaded.study, loaded.designs()
     if not design:
-        return explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
+        position = explain_dominance_of(study, frame, typed, trust=trust, seconds=seconds, show=show, watch=watch)
+        return DominanceAnswer.from_dominance(position)
     if typed:
         raise DesignError(f"--design: {design!r} and {' '.join(typed)} both name a design; remove one of them")
     stored_design = find_stored_design(study, frame, screened, design)
-    return place_study_design(study, frame, stored_design, seconds=seconds, show=show, watch=watch)
+    position = place_study_design(study, frame, stored_design, seconds=seconds, show=show, watch=watch)
+    return DominanceAnswer.from_dominance(position)
 
 
 def run_whynot(

@@ -1,4 +1,4 @@
-"""Studies in Python: `dse.run(name)` and `dse.load(name)` give one with its results, tables, figures and explanations."""
+"""Studies in Python, with results, figures and explanations: `dse.run(name)` and `dse.load(name)`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dse.analysis.evaluation import Evaluation, evaluate_design
-from dse.commands.python_answers import EvaluationAnswer
+from dse.commands.python_answers import DominanceAnswer, EvaluationAnswer, ExplanationAnswer
 from dse.commands.run_study import run_study
 from dse.config.compose import compose, find_study_folder
 from dse.config.keyword_settings import Override, Setting, read_settings
@@ -23,19 +23,14 @@ from dse.execution.result_frame import DESIGN, MetricFrame, combine_with_front, 
 from dse.execution.screen import ScreenResult, load_stored_screen
 from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, load_stored_verification
-from dse.explanations.neighbours import format_knob_value
 from dse.search.samplers import Ask
 from dse.space.errors import DesignError
 from dse.space.former_words import read_former_attribute
 from dse.space.multi_chip_space import CHIP_KNOB
-from dse.space.units import format_quantity
 from dse.store.database import store_exists
 from dse.store.store import DesignResult, Store
-from dse.terminal.plain_table import align_rows, fit_screen, label_lines
 
 if TYPE_CHECKING:
-    from dse.explanations.dominance import DominanceReport
-    from dse.explanations.explanation import Explanation
     from dse.explanations.sample_noise import FrontSample
     from dse.report.reported_study import ReportedStudy
 
@@ -78,7 +73,7 @@ class StoredStudy:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
         return self._stored_verification_of(self.frame())
 
-    def explain(self, design: str) -> "Explanation":
+    def explain(self, design: str) -> ExplanationAnswer:
         """Explain one of its designs, at the study's fidelity.
 
         Args:
@@ -92,7 +87,7 @@ class StoredStudy:
 
         frame, screened = self.designs()
         found_design = find_stored_design(self.study, frame, screened, design)
-        return explain_stored_design(self.study, frame, found_design, screened)
+        return ExplanationAnswer.from_explanation(explain_stored_design(self.study, frame, found_design, screened))
 
     why = explain
 
@@ -107,7 +102,7 @@ class StoredStudy:
         """
         return EvaluationAnswer.from_evaluation(evaluated_design(self, design)[0])
 
-    def whynot(self, *overrides: Override, **settings: Setting) -> "DominanceReport":
+    def whynot(self, *overrides: Override, **settings: Setting) -> DominanceAnswer:
         """Position of a design that settings name among those of the study, and ways to improve it.
 
         Args:
@@ -119,7 +114,7 @@ class StoredStudy:
         from dse.explanations.design_from_overrides import explain_dominance_of
 
         words = read_settings(overrides, settings, base=self.study.overrides)
-        return explain_dominance_of(self.study, self.designs()[0], words)
+        return DominanceAnswer.from_dominance(explain_dominance_of(self.study, self.designs()[0], words))
 
     def report(self) -> Path:
         """Write the report again from stored results; returns its path.
@@ -201,34 +196,9 @@ class StoredStudy:
                 store.check_rows()
 
     def __repr__(self) -> str:
-        study, frame = self.study, self.frame()
-        facts = [
-            ("study", study.name),
-            ("question", study.text),
-            ("objectives", ", ".join(f"{name} {better}" for name, better in study.objectives.items())),
-            ("constraints", ", ".join(map(str, study.bounds))),
-        ]
-        if not len(frame):
-            return fit_screen([*label_lines(facts), f"no results here: dse.run({study.name!r})"])
-        front = self.front()
-        counts = f"{len(frame):,} evaluated, {int(frame['feasible'].sum()):,} feasible, {len(front):,} on the front"
-        last = ["", ".front()  .frame()  .explain(ID)  .whynot(...)  .figure()  .report()"]
-        return fit_screen([*label_lines([*facts, ("designs", counts)]), "", *self._front_lines(front)], last)
+        from dse.commands.study_screen import stored_study_lines
 
-    def _front_lines(self, front: pd.DataFrame) -> list[str]:
-        """The front as a table of text: ids, objectives, and then the knobs that differ."""
-        space = self.study.question.space
-        knobs = [knob.address for knob in space.knobs if knob.address in front and front[knob.address].nunique() > 1]
-        short = [knob.removeprefix("chip.").removeprefix("mapping.").removeprefix("both.") for knob in knobs]
-        rows = [
-            [
-                str(row[DESIGN]),
-                *(format_quantity(row[name], METRICS[name].unit) for name in self.study.objectives),
-                *(format_knob_value(space, knob, row[knob]) if row[knob] == row[knob] else "-" for knob in knobs),
-            ]
-            for row in front.to_dict("records")
-        ]
-        return align_rows(["front", *self.study.objectives, *short], rows)
+        return "\n".join(stored_study_lines(self))
 
     def _describe_columns(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A table with whole numbers where knobs count, and units in ``attrs``."""

@@ -1,4 +1,4 @@
-"""Answers of the questions in `dse.commands.python_questions`, with tables, figures and a screen of text."""
+"""Answers of `dse.commands.python_questions`, with tables, figures and a screen of text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -8,20 +8,23 @@ import pandas as pd
 
 from dse.accuracy.validate import ValidationRow, error_summary
 from dse.analysis.capacity import ChipCapacity
-from dse.analysis.compare import ChipComparison, collect_comparison_notes
+from dse.analysis.compare import ChipComparison
 from dse.analysis.evaluation import Evaluation, format_metric
 from dse.analysis.load_curve import LoadCurve, latency_against_load
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
-from dse.commands.capacity_output import capacity_record
+from dse.commands.capacity_output import capacity_lines, capacity_record
+from dse.commands.compare_output import comparison_lines
+from dse.commands.explanation_screen import dominance_lines, explanation_lines
 from dse.documents.capacity_document import ChipCapacityRecord
 from dse.documents.records import record_values
 from dse.evaluators import METRICS
 from dse.evaluators.evaluation import peak_rates
+from dse.explanations.dominance import DominanceReport
+from dse.explanations.explanation import Explanation
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
-from dse.terminal.plain_table import align_rows, cut_text, fit_screen, label_lines
+from dse.terminal.screen_lines import ScreenRow, format_columns, format_screen, stack_headers
 
 if TYPE_CHECKING:
     from dse.report.figure_style import FigureSpec
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
 SHOWN_METRICS = ("throughput", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """Metrics of chips side by side on a screen, after the objective."""
 
-SHOWN_DEPLOYMENTS, SHOWN_ROWS = 4, 14
-"""Deployments of a chip, and rows of a validation, on a screen."""
+SHOWN_ROWS = 14
+"""Rows of a sweep or a validation on a screen."""
 
 CAPACITY_UNITS = {
     "max_rate": "Hz",
@@ -98,8 +101,36 @@ class EvaluationAnswer(Evaluation):
 
 
 @dataclass(frozen=True, repr=False)
+class ExplanationAnswer(Explanation):
+    """Explanation of one design as Python gets it: time shares, effect of each knob, next designs."""
+
+    @classmethod
+    def from_explanation(cls, explanation: Explanation) -> "ExplanationAnswer":
+        """The same explanation, on a screen of text."""
+        return cls(**{spec.name: getattr(explanation, spec.name) for spec in fields(Explanation)})
+
+    def __repr__(self) -> str:
+        return "\n".join(explanation_lines(self))
+
+
+@dataclass(frozen=True, repr=False)
+class DominanceAnswer(DominanceReport):
+    """Position of one design in a study as Python gets it: what beats it, and changes to a better one."""
+
+    @classmethod
+    def from_dominance(cls, dominance: DominanceReport) -> "DominanceAnswer":
+        """The same position, on a screen of text."""
+        return cls(**{spec.name: getattr(dominance, spec.name) for spec in fields(DominanceReport)})
+
+    def __repr__(self) -> str:
+        return "\n".join(dominance_lines(self))
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Chips side by side for one workload, each with its best mapping; iterates over chips, ``[NAME]`` is one of them.
+    """Chips side by side for one workload, each with its best mapping.
+
+    It iterates over chips; ``[NAME]`` is one of them.
 
     Attributes:
         sides: one a chip, in the order that was typed.
@@ -122,7 +153,7 @@ class Comparison:
         return self.sides[which] if isinstance(which, int) else _side_of(self.sides, which)
 
     def frame(self) -> pd.DataFrame:
-        """One row a chip: chips that work together, mapping, software, formats and metrics in SI; NaN of chips without any."""
+        """One row a chip: mapping, software, formats and metrics in SI; NaN for a chip without a design."""
         rows = [
             {
                 "chip": side.chip,
@@ -154,20 +185,7 @@ class Comparison:
         return _plot(cost_figure(blocks, " and ".join(blocks)))
 
     def __repr__(self) -> str:
-        outcomes = [side.found for side in self.sides if side.found]
-        names = list(dict.fromkeys((self.objective, *SHOWN_METRICS)))
-        head = ["", *(side.chip for side in self.sides)]
-        facts = [
-            ["chips", *(f"{side.chips or '-'}" for side in self.sides)],
-            ["mapping", *(cut_text(side.mapping.replace("mapping.", ""), 24) or "-" for side in self.sides)],
-            ["software", *(side.software or "-" for side in self.sides)],
-        ]
-        metrics = [[name, *(_metric_text(side.found, name) for side in self.sides)] for name in names]
-        title = [cut_text(f"{outcomes[0].title.partition('; on ')[0]}; best {self.objective}", 80)] if outcomes else []
-        why = label_lines([(side.chip, side.why) for side in self.sides if side.why])
-        return fit_screen([*title, *align_rows(head, [*facts, *metrics]), *label_lines(
-            [("note", collect_comparison_notes(self.sides))]
-        ), *why])  # fmt: skip
+        return "\n".join(comparison_lines(self.sides, self.objective))
 
     def _repr_html_(self) -> str:
         """Chips in columns, as a table for notebooks."""
@@ -180,7 +198,9 @@ class Comparison:
 
 @dataclass(frozen=True, repr=False)
 class Capacity:
-    """Capacity of each chip by its best deployment; iterates over chips, ``[NAME]`` is one of them.
+    """Capacity of each chip by its best deployment.
+
+    It iterates over chips; ``[NAME]`` is one of them.
 
     Attributes:
         sides: one a chip, with its deployments, load curve and the reason why there is none.
@@ -199,7 +219,7 @@ class Capacity:
         return self.sides[which] if isinstance(which, int) else _side_of(self.sides, which)
 
     def frame(self) -> pd.DataFrame:
-        """Deployments whose maximum rate is known, best first: devices, rate, latencies at that rate, tokens/s and price."""
+        """Deployments whose maximum rate is known, best first: rate, latencies, tokens/s and price."""
         rows = [
             {
                 "chip": record.chip,
@@ -221,7 +241,7 @@ class Capacity:
         return _with_units(pd.DataFrame(rows), CAPACITY_UNITS)
 
     def figure(self, name: str = "load", *, chip: str = "") -> Any:
-        """Latency of the best deployment of a chip against the arrival rate, as a `plotly.graph_objects.Figure`.
+        """Latency of the best deployment against the arrival rate, as a `plotly.graph_objects.Figure`.
 
         Args:
             name: load.
@@ -249,19 +269,7 @@ class Capacity:
         return latency_against_load(side.best.candidate.design, side.load, "analytical", side.bounds.share, side.best.rate)
 
     def __repr__(self) -> str:
-        lines: list[str] = []
-        for record in self._records():
-            if record.best is None:
-                lines += label_lines([(record.chip, record.why_not or "no deployment")])
-                continue
-            best, cells = record.best, f" in each of {record.cells:,} cells" if record.cells > 1 else ""
-            rate = f"{best.max_users:,} users" if best.max_users else f"{best.max_rate_hz:.4g} requests/s"
-            lines += [cut_text(f"{record.model} on {record.devices} x {record.chip}: {rate}{cells}", 80)]
-            lines += label_lines([("by", best.deployment), ("as", " ".join(best.overrides)), ("note", record.note or "")])
-            head = ["deployment", "devices", "requests/s", "TTFT", "TPOT", "tokens/s/device"]
-            shown = record.deployments[:SHOWN_DEPLOYMENTS]
-            lines += [*align_rows(head, [_deployment_row(deployment) for deployment in shown]), ""]
-        return fit_screen(lines[:-1] if lines and not lines[-1] else lines)
+        return "\n".join(capacity_lines(self.sides))
 
     def _repr_html_(self) -> str:
         """Deployments as a table for notebooks."""
@@ -273,7 +281,7 @@ class Capacity:
 
 @dataclass(frozen=True, repr=False)
 class SweepAnswer(Sweep):
-    """Every combination of some settings as Python gets it, the best first: with a figure and a screen of text."""
+    """Every combination of some settings as Python gets it, the best first: with a figure."""
 
     @classmethod
     def from_sweep(cls, sweep: Sweep) -> "SweepAnswer":
@@ -298,7 +306,7 @@ class SweepAnswer(Sweep):
         from dse.report.sweep_figure import format_swept_value
 
         names = [name for name in dict.fromkeys((self.objective, *SHOWN_METRICS)) if name in self.metrics]
-        rows = [
+        cells = [
             [
                 *(format_swept_value(self, address, design.values.get(address)) for address in self.axes),
                 *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
@@ -306,14 +314,13 @@ class SweepAnswer(Sweep):
             for design in self.feasible[:SHOWN_ROWS]
         ]
         best = "most" if self.better == "max" else "least"
-        left = len(self.feasible) - len(rows)
-        lines = [f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"]
-        if rows:
-            lines += [*align_rows([*(address.removeprefix("mapping.") for address in self.axes), *names], rows)]
-        lines += [f"and {left:,} more: .frame()"] if left else []
-        return fit_screen(
-            [*lines, *label_lines([("infeasible", ", ".join(f"{why} {n:,}" for why, n in self.refused.items()))])]
-        )
+        title = f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"
+        rows: list[ScreenRow | list[str]] = []
+        if cells:
+            rows.append(format_columns(*stack_headers([*self.axes, *names], cells), left=range(len(self.axes))))
+        if refused := ", ".join(f"{reason} {count:,}" for reason, count in self.refused.items()):
+            rows.append(ScreenRow("infeasible", refused))
+        return "\n".join(format_screen(title, rows))
 
     def _repr_html_(self) -> str:
         """The best designs as a table for notebooks."""
@@ -344,17 +351,15 @@ class Validation:
 
     def __repr__(self) -> str:
         worst = sorted(self.rows, key=lambda row: -abs(row.error or 0.0))[:SHOWN_ROWS]
-        rows = [
-            [cut_text(row.id, 34), row.published, "-" if row.simulated is None else f"{row.simulated:.4g}", row.unit,
-             "-" if row.error is None else f"{row.error:+.1%}"]
-            for row in worst
-        ]  # fmt: skip
-        return fit_screen(
+        cells = [
             [
-                cut_text(error_summary(self.rows), 80),
-                *align_rows(["largest errors", "published", "simulated", "unit", "error"], rows),
+                *(row.id, row.published, "-" if row.simulated is None else f"{row.simulated:.4g}", row.unit),
+                "-" if row.error is None else f"{row.error:+.1%}",
             ]
-        )
+            for row in worst
+        ]
+        head = ["largest errors", "published", "simulated", "unit", "error"]
+        return "\n".join(format_screen(error_summary(self.rows), [format_columns(head, cells)]))
 
 
 def _side_of(sides: Sequence[Any], chip: str) -> Any:
@@ -376,28 +381,16 @@ def _plot(spec: "FigureSpec") -> Any:
     return make_plotly_figure(spec)
 
 
-def _cost_blocks(found: Evaluation) -> Sequence[Sequence[Any]]:
+def _cost_blocks(evaluation: Evaluation) -> Sequence[Sequence[Any]]:
     """Area, power and price of one chip by block, as figures take them."""
     from dse.report.time_breakdown import breakdown_record
 
-    blocks: Sequence[Sequence[Any]] = breakdown_record(found.fidelity, found.breakdown)["chip"]
+    blocks: Sequence[Sequence[Any]] = breakdown_record(evaluation.fidelity, evaluation.breakdown)["chip"]
     return blocks
 
 
-def _metric_text(found: Evaluation | None, name: str) -> str:
-    return format_metric(name, found.metrics[name]) if found and name in found.metrics else "-"
-
-
-def _deployment_row(deployment: Any) -> list[str]:
-    users = deployment.max_users
-    return [
-        cut_text(deployment.deployment, 36),
-        f"{deployment.devices}",
-        f"{users:,} users" if users else f"{deployment.max_rate_hz:.4g}",
-        format_quantity(deployment.ttft_s, "s"),
-        format_quantity(deployment.tpot_s, "s"),
-        f"{deployment.tokens_per_s_device:.4g}",
-    ]
+def _metric_text(evaluation: Evaluation | None, name: str) -> str:
+    return format_metric(name, evaluation.metrics[name]) if evaluation and name in evaluation.metrics else "-"
 
 
 def _with_units(table: pd.DataFrame, others: Mapping[str, str] | None = None) -> pd.DataFrame:

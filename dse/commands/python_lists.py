@@ -1,4 +1,4 @@
-"""Tables of what users can name: chips, models, mappings, stacks, knobs, metrics and studies, from the catalogue."""
+"""Tables of what users can name: chips, models, mappings, stacks, knobs, metrics and studies."""
 
 import pandas as pd
 

@@ -33,13 +33,13 @@ def evaluate(
     trust: bool = False,
     **settings: Setting,
 ) -> EvaluationAnswer:
-    """Evaluate one design.
+    """Evaluate one design: metrics, time by operator, limits and error bands.
 
     Args:
         overrides: as on the command line (``"workload.batch=[16]"``), or dictionaries by address or short word.
         chip, model, mapping, workload, stack, fidelity: choices by name; `dse.list_chips` and the like list them.
         trust: whether files that are not ours may run code.
-        settings: by short word, as ``batch=16``, ``prompt=1024``, ``tp=2``, ``ttft="2 s"``; addresses with ``**{}``.
+        settings: by short word, as ``batch=16``, ``prompt=1024``, ``tp=2``, ``ttft="2 s"``.
 
     Raises:
         DesignError: naming the setting that is wrong.
@@ -89,7 +89,9 @@ def capacity(
     trust: bool = False,
     **settings: Setting,
 ) -> Capacity:
-    """Maximum rate within latency bounds of every deployment on some devices, or the fewest devices that serve a rate.
+    """Find the deployment with the highest rate on some devices, or the fewest devices for a rate.
+
+    Requests keep bounds on latency; serving is simulated.
 
     Args:
         overrides, settings: as of `evaluate`; besides the options of ``dse capacity``: ``slo_percentile``, ``disaggregated``,
@@ -136,7 +138,9 @@ def sweep(
 
 
 def validate(*names: str | Path) -> Validation:
-    """Simulate published figures and compare: of studies by name, of files by path, or of all studies, which takes minutes.
+    """Simulate published figures and compare them: of studies, of files, or of all studies.
+
+    All studies take minutes.
 
     Args:
         names: studies that ship, or files of published rows (``.csv``).

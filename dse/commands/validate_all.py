@@ -122,7 +122,7 @@ def count_failures(rows: Sequence[ValidatedRow]) -> dict[str, tuple[int, int]]:
 
 
 def validation_record(rows: Sequence[ValidatedRow], page: Path | None = None) -> ValidationDocument:
-    """The document of rows, with groups and failure counts, and the path of its page; None where none is written."""
+    """The document of rows, with groups and failure counts; `page` is None where no page is written."""
     return ValidationDocument(
         physics=PHYSICS_VERSION,
         residuals_physics=read_residuals_version(),

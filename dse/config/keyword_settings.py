@@ -51,11 +51,11 @@ class QuantityLike(Protocol):
 
     @property
     def magnitude(self) -> Any:
-        """The number."""
+        """The number in front of the unit, or an array of numbers."""
 
     @property
     def units(self) -> Any:
-        """The unit."""
+        """The unit, with a format of its own as pint has it."""
 
 
 Setting: TypeAlias = (
@@ -242,4 +242,4 @@ def _index_settings(choices: tuple[str, ...], trust: bool, folder: Path) -> Sett
             addresses.setdefault(address.rpartition(".")[2], []).append(address)
     workload = config["workload"]
     lists = frozenset(f"workload.{name}" for name, value in workload.items() if isinstance(value, list))
-    return SettingIndex({word: tuple(found) for word, found in addresses.items()}, frozenset(workload), lists)
+    return SettingIndex({word: tuple(several) for word, several in addresses.items()}, frozenset(workload), lists)

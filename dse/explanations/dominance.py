@@ -14,7 +14,6 @@ from dse.config.setting_effects import NoEffect
 from dse.execution.certify import BoxVerdict, find_box
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import Study
-from dse.explanations.answer_text import describe_dominance
 from dse.explanations.explanation import Watch, study_goal, watch_nothing
 from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points
@@ -72,7 +71,7 @@ class PathChange:
     beats: bool
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class DominanceReport:
     """Position of one design in a study: rivals, differences, and the path to a better design.
 
@@ -110,9 +109,6 @@ class DominanceReport:
     looked: int
     without_effect: tuple[NoEffect, ...] = ()
     box: BoxVerdict | None = None
-
-    def __repr__(self) -> str:
-        return describe_dominance(self)
 
     @property
     def id(self) -> str:

@@ -20,7 +20,6 @@ from dse.evaluators.evaluation import is_simulated, limits
 from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
-from dse.explanations.answer_text import describe_explanation
 from dse.explanations.bound_relaxations import compute_bound_relaxations
 from dse.explanations.elasticities import KnobEffect, compute_knob_effect, compute_knob_effects
 from dse.explanations.kept_answers import GAP, LIMITS, NOTHING_KEPT, TIME, KeptAnswers
@@ -91,7 +90,7 @@ class NearestDesign:
     point: DesignOutcome
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Explanation:
     """Explanation of one design.
 
@@ -135,9 +134,6 @@ class Explanation:
     limits: Mapping[str, float] = field(default_factory=dict)
     bounds: tuple[KnobEffect, ...] = ()
     kept: KeptAnswers = NOTHING_KEPT
-
-    def __repr__(self) -> str:
-        return describe_explanation(self)
 
     @cached_property
     def certificate(self) -> OptimalityGap | None:
