@@ -133,7 +133,7 @@ class LiveServer:
                 if len(self._events) <= after and not self._done:
                     self._news.wait(KEEPALIVE_S)
                 news, done = self._events[after:], self._done
-            for text in news or [": still here\n\n"]:
+            for text in news or ([] if done else [": still here\n\n"]):
                 write(text)
             after += len(news)
             if done and not news:
@@ -157,7 +157,7 @@ class LiveServer:
     def _publish_news(self) -> None:
         part = self._source.part()
         if self._data is None:
-            data = report_payload([part])
+            data = report_payload([part], explained=False)  # explanations would take longer than the first designs
             with self._news:
                 self._data, self._known = data, set(part.frame[DESIGN])
             return
@@ -195,7 +195,6 @@ def _designs_event(part: ReportedStudy, fresh: pd.DataFrame) -> dict[str, Any]:
 
 def _make_handler(live: LiveServer) -> type[BaseHTTPRequestHandler]:
     """Handler of a server's requests: the page, its data, and its events."""
-
     hosts = [live.url.removeprefix("http://").rstrip("/")]
 
     class Handler(BaseHTTPRequestHandler):
