@@ -1,4 +1,4 @@
-"""A report on a local address while its study runs: new designs arrive as server-sent events, without a new page.
+"""Report on a local address while its study runs: new designs arrive as server-sent events.
 
 The server listens on 127.0.0.1 alone, on a free port, and reads the study's store; it evaluates nothing but the pages' own.
 """
@@ -37,13 +37,17 @@ class LiveSource(Protocol):
 
     @property
     def study(self) -> Study:
-        """The study."""
+        """The study whose results the page shows."""
 
     def part(self) -> ReportedStudy:
-        """Its results as a report shows them; an error where there are none."""
+        """Results of the study as a report shows them.
+
+        Raises:
+            DesignError: there are none yet.
+        """
 
     def runs(self) -> list[dict[str, Any]]:
-        """Its runs, oldest first."""
+        """Runs of the study, oldest first."""
 
 
 def is_running(source: LiveSource) -> bool:
@@ -62,7 +66,9 @@ def study_state(source: LiveSource) -> Any:
 
 
 def serve(source: LiveSource, period: float = PERIOD_S) -> "LiveServer":
-    """Serve the page of a study while it runs, from threads of their own; ``url`` of the server is its address.
+    """Serve the page of a study while it runs, from threads of their own.
+
+    ``url`` of the server is its address; ``wait`` returns when the study has ended.
 
     Args:
         source: the study; it may have no results yet.

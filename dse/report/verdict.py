@@ -141,10 +141,10 @@ def _doubt_texts(front: pd.DataFrame, record: Mapping[str, Any], knee: int) -> l
     texts = []
     distinct = record["why"]["distinct"]
     if distinct and len(distinct["of"]) == len(front) > 1:
-        alike = sum(of == distinct["of"][knee] for of in distinct["of"]) - 1
+        alike = sum(stands_for == distinct["of"][knee] for stands_for in distinct["of"]) - 1
         if alike:
             texts.append(
-                f"{alike:,} other {'design' if alike == 1 else 'designs'} of the front cannot be told from it by the errors "
+                f"{alike:,} other {'design' if alike == 1 else 'designs'} of the front cannot be distinguished from it by the errors "
                 "assumed or measured; any of them will do."
             )
     if noise := record["sample"].get("noise_text"):

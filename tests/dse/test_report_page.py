@@ -254,7 +254,7 @@ def different_pixels(page: Any, first: bytes, second: bytes) -> int:
 
 @pytest.mark.slow
 def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., Any], part: ReportedStudy) -> None:
-    page = opened(part, height=1500)
+    page = opened(part, height=1700)
     axis = page.locator('.axis[data-axis="mapping.both.tp"] .axis-line').bounding_box()
     top, bottom = axis["y"], axis["y"] + axis["height"]
     x = axis["x"]
@@ -277,7 +277,7 @@ def test_brushing_an_axis_filters_the_front_and_the_table(opened: Callable[..., 
 @slow_if(lambda axes: axes == "linear")
 @pytest.mark.parametrize("axes", ["linear", "log"])
 def test_a_box_on_the_front_filters_the_lines_and_the_table(opened: Callable[..., Any], part: ReportedStudy, axes: str) -> None:
-    page, frame = opened(part, height=1500), rows_of(part)
+    page, frame = opened(part, height=1700), rows_of(part)
     if axes == "log":  # as where a front's designs lie far apart
         page.evaluate("logarithmic = (column, low) => low > 0; refresh()")
     points = marks(page)
@@ -348,7 +348,7 @@ def test_shares_of_what_overlaps_are_those_of_all_work(opened: Callable[..., Any
 
 @pytest.mark.slow
 def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: ReportedStudy) -> None:
-    page, frame = opened(part, height=1500), rows_of(part)
+    page, frame = opened(part, height=1700), rows_of(part)
     page.click('#table thead button:has([title^="tpot:"])')
     settle(page)
     best = frame[frame["feasible"]]["tpot"].astype("f4").idxmin()
@@ -366,7 +366,7 @@ def test_rows_are_sorted_opened_and_compared(opened: Callable[..., Any], part: R
 
 @pytest.mark.slow
 def test_a_line_is_opened_where_it_is_clicked(opened: Callable[..., Any], part: ReportedStudy) -> None:
-    page = opened(part, height=1500)
+    page = opened(part, height=1700)
     x, y = page.evaluate("""() => {
       const section = document.getElementById("parallel"), {x, heights} = section.shape, row = 2;
       const box = section.querySelector(".lines").getBoundingClientRect(), last = heights.length - 2;
