@@ -1,4 +1,4 @@
-"""How a search went: by designs asked, the hypervolume of what was found, or the best value of a single objective."""
+"""History of a search: hypervolume of what it found, or best value of a single objective."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def _shared_box(values: Array, directions: list[str]) -> HypervolumeBox | None:
 def search_history(
     study: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None
 ) -> dict[str, Any]:
-    """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
+    """Share of the front's hypervolume found by designs asked, or best value of a single objective."""
     names, directions = list(study.objectives), study.directions
     best = frame.loc[frame["front"], names].to_numpy(dtype=float)
     box = common or _shared_box(best, directions)
