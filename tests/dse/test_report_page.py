@@ -389,7 +389,7 @@ def test_the_line_to_copy_evaluates_to_the_same_metrics(
     for row in (0, len(frame) - 1):
         page.evaluate(f"view.scope = 'all'; openDesign({row})")
         wait_open(page, frame["design"].iloc[row])
-        line, text = page.locator("#design .code pre").all_inner_texts()
+        *_, line, text = page.locator("#design .code pre").all_inner_texts()  # of a front design, other commands before them
         program, verb, *overrides = shlex.split(line)
         assert (program, verb) == ("dse", "evaluate")
         metrics = dse.evaluate(*overrides).metrics
