@@ -33,11 +33,11 @@ def follow_studies(
             )
     path = Path(out).resolve() if out else report_path([study.study for study in loaded])
     if len(loaded) == 1:
-        return _serve_study(loaded[0], path, period)
-    return _follow_files(loaded, names, path, period)
+        return serve_study(loaded[0], path, period)
+    return follow_files(loaded, names, path, period)
 
 
-def _serve_study(study: StoredStudy, path: Path, period: float) -> int:
+def serve_study(study: StoredStudy, path: Path, period: float) -> int:
     """Serve the page of one study until its run has ended or Ctrl-C; its file is written then."""
     server = serve(study, period)
     say(f"live    {server.url} is updated while the study runs; Ctrl-C stops the page, not the study")
@@ -52,7 +52,7 @@ def _serve_study(study: StoredStudy, path: Path, period: float) -> int:
     return 0
 
 
-def _follow_files(loaded: list[StoredStudy], names: list[str], path: Path, period: float) -> int:
+def follow_files(loaded: list[StoredStudy], names: list[str], path: Path, period: float) -> int:
     """Update the file of a page on several studies, and the files beside it that open copies poll."""
     page, seen, data = LivePage(path), None, None
     say(f"report  {escape(str(path))} is updated while the study runs; Ctrl-C stops the updates, not the study")

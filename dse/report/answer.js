@@ -51,8 +51,8 @@ function share(value) {
   return value === null ? "–" : `${(100 * value).toFixed(1)} %`;
 }
 
-function answerText(id, text) {
-  return h("p", {id, class: "question"}, text);
+function answerText(id, text, kind = "question") {
+  return h("p", {id, class: kind}, text);
 }
 
 function answerTitle() {
@@ -65,12 +65,14 @@ function answerPlots() {
   add(places);
   return (title, traces, x, y, layout = {}) => {
     const place = places.appendChild(h("div", {class: "card"}));
+    const named = traces.filter(trace => trace.showlegend !== false).length,
+      lines = () => (layout.showlegend === false ? 0 : innerWidth < 560 ? named : Math.ceil(named / 3)); // of the legend, below the title
     const paint = () =>
       draw(place, inked(traces), {
-        title: {text: plain(title), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left"},
+        title: {text: plain(title), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top"},
         xaxis: {...axisStyle(x.title), ...x, title: axisStyle(x.title).title},
         yaxis: {...axisStyle(y.title), ...y, title: axisStyle(y.title).title},
-        margin: {l: 64, r: 16, t: 76, b: 48},
+        margin: {l: 64, r: 16, t: 48 + 19 * Math.min(lines(), 6), b: 48},
         dragmode: false,
         ...layout,
       });

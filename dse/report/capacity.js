@@ -40,7 +40,7 @@ function deploymentTable(side, i) {
 startAnswer(data => {
   const [{bounds}] = data.chips,
     known = data.chips.filter(side => !side.why_not);
-  add(data.chips.map((side, i) => answerText(`verdict-${i}`, capacityVerdict(side))), answerText("said", capacityText(data.chips[0], data.physics)));
+  add(data.chips.map((side, i) => answerText(`verdict-${i}`, capacityVerdict(side), "verdict")), answerText("said", capacityText(data.chips[0], data.physics)));
   const plot = answerPlots(),
     colour = i => SERIES[i % SERIES.length];
   plot(

@@ -1,4 +1,4 @@
-"""What a report shows before its script runs, and without one: question, verdict, key figures and the front as HTML."""
+"""Question, verdict and front of a report as HTML, which reads without the page's script."""
 
 import html
 from collections.abc import Mapping, Sequence

@@ -407,7 +407,7 @@ function rowUnder(plot, pointer) {
     best = found === null ? Infinity : 1e3; // what is on the front lies above
   plot.rowsOf.forEach((rows, curve) => {
     const trace = plot.data[curve];
-    if (plot._fullData[curve].visible !== true || !trace.mode.includes("markers")) return;
+    if (plot._fullData[curve].visible !== true || !trace.mode?.includes("markers")) return;
     rows.forEach((row, i) => {
       const far = Math.hypot(xaxis.d2p(trace.x[i]) - x, yaxis.d2p(trace.y[i]) - y),
         rank = far + (isFront(row) ? 0 : 1e3);

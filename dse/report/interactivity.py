@@ -231,12 +231,12 @@ def _comparable_points(study: Study, metric: ResourceMetric) -> list[tuple[Measu
 
 
 def measured_chips(study: Study) -> list[dict[str, Any]]:
-    """Real machines that serve a model of the study, with the metrics that their published speeds give, as JSON values."""
+    """Real machines with a model of the study, and metrics of their published speeds, as JSON values."""
     models = {str(name) for key, name in study.config["choices"].items() if key.partition("@")[0] == "model"}
     chips = []
     for point in measured_points(frozenset(models), SIMULATED):
         metrics = {TOKEN_TIME: 1.0 / point.user_rate, "tokens_per_s_per_user": point.user_rate, "throughput": point.rate}
-        for kept in (of[-1] for of in RESOURCES.values()):
+        for kept in (resource_metrics[-1] for resource_metrics in RESOURCES.values()):
             gain = point.throughput_per(kept.name, kept.inverse)
             metrics[kept.name] = kept.inverse / gain if kept.inverse else gain
         known = {name: float(value) for name, value in metrics.items() if np.isfinite(value)}

@@ -62,6 +62,7 @@ function appendDesigns({rows, columns, front, searched, screened}) {
   for (let row = 0; row < designs.rows; row++) marks[row] = best.has(designId(row)) ? 1 : 0;
   sortColumns();
   findFronts();
+  if (!view.chosen) view.open = knee(study);
   refresh();
   drawHead();
   tellLive();

@@ -1,4 +1,4 @@
-"""A report on a local address while its study runs: new designs arrive as server-sent events, without a new page.
+"""Report on a local address while its study runs: new designs arrive as server-sent events.
 
 The server listens on 127.0.0.1 alone, on a free port, and reads the study's store; it evaluates nothing but the pages' own.
 """
@@ -37,13 +37,17 @@ class LiveSource(Protocol):
 
     @property
     def study(self) -> Study:
-        """The study."""
+        """The study whose results the page shows."""
 
     def part(self) -> ReportedStudy:
-        """Its results as a report shows them; an error where there are none."""
+        """Results of the study as a report shows them.
+
+        Raises:
+            DesignError: there are none yet.
+        """
 
     def runs(self) -> list[dict[str, Any]]:
-        """Its runs, oldest first."""
+        """Runs of the study, oldest first."""
 
 
 def is_running(source: LiveSource) -> bool:
@@ -62,7 +66,9 @@ def study_state(source: LiveSource) -> Any:
 
 
 def serve(source: LiveSource, period: float = PERIOD_S) -> "LiveServer":
-    """Serve the page of a study while it runs, from threads of their own; ``url`` of the server is its address.
+    """Serve the page of a study while it runs, from threads of their own.
+
+    ``url`` of the server is its address; ``wait`` returns when the study has ended.
 
     Args:
         source: the study; it may have no results yet.
@@ -133,7 +139,7 @@ class LiveServer:
                 if len(self._events) <= after and not self._done:
                     self._news.wait(KEEPALIVE_S)
                 news, done = self._events[after:], self._done
-            for text in news or [": still here\n\n"]:
+            for text in news or ([] if done else [": still here\n\n"]):
                 write(text)
             after += len(news)
             if done and not news:
@@ -157,7 +163,7 @@ class LiveServer:
     def _publish_news(self) -> None:
         part = self._source.part()
         if self._data is None:
-            data = report_payload([part])
+            data = report_payload([part], explained=False)  # explanations would take longer than the first designs
             with self._news:
                 self._data, self._known = data, set(part.frame[DESIGN])
             return

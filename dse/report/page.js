@@ -131,7 +131,7 @@ function drawnKey() {
 }
 
 function start(data) {
-  const kept = {open: view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
+  const kept = {open: view.chosen && view.open >= 0 ? signature(view.open) : "", marked: [...view.marked].map(signature)};
   takeDesigns(data);
   const first = !view.started;
   view.open = kept.open ? rowOf(kept.open) : (designs.studies.map(knee).find(row => row >= 0) ?? -1);

@@ -1,4 +1,4 @@
-"""Common parts of all pages: what is packed inside one, its style and code, and its HTML from a template."""
+"""Common parts of all pages: packed data and bundles, style and code, and HTML from a template."""
 
 import base64
 import gzip

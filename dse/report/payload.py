@@ -5,7 +5,7 @@ No picture and no text is made here: the page's own code draws from these values
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,6 @@ from dse.evaluators import METRICS, PHYSICS_VERSION
 from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.certify import describe_certificate, read_certificate
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order
-from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.execution.verify_streams import describe_verdict
 from dse.explanations.knob_importance import estimate_sobol_index
@@ -37,9 +36,10 @@ from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question
 from dse.report.page_figures import collect_page_figures
 from dse.report.reported_study import ReportedStudy
 from dse.report.sampled_front import cached_front_sample, with_offered_load
+from dse.report.search_history import HypervolumeBox, common_box, search_history
 from dse.report.time_breakdown import BUDGET_S, MAX_BUDGET_S, kept_breakdown, time_stacks
 from dse.report.verdict import study_verdict
-from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume, nondominated_layers
+from dse.search.pareto import nondominated_layers
 from dse.space.array_math import Array
 from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -49,9 +49,6 @@ from dse.terminal.part_names import PART_NAMES
 
 MAX_EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
-
-MAX_HISTORY_POINTS = 60
-"""Points of a history."""
 
 RUN_ONLY = (
     "name=",
@@ -72,31 +69,37 @@ MAX_FAILURES = 50
 """Different failures that are listed."""
 
 
-@dataclass(frozen=True)
-class HypervolumeBox:
-    """Reference box of hypervolume histories: its corners, and the share that the final front dominates.
+RUNNING_VERDICT = ["The study still runs: what to build, and why, follows when it has ended."]
+"""In place of a verdict."""
 
-    Corners are in the form of `convert_to_minimisation`.
+UNEXPLAINED: dict[str, Any] = {
+    "explained": {"case": "", "words": [], "designs": {}},
+    "figures": {"throughput_per_user": {}, "measured": [], "cost": None, "roofline": {}, "load": {}},
+    "why": {"remarks": [], "distinct": None, "prices": [], "designs": {}, "by": "", "left": 0},
+    "bars": [],
+}
+"""What a page has in place of answers on the front while a study runs."""
+
+
+def report_payload(parts: Sequence[ReportedStudy], *, explained: bool = True) -> dict[str, Any]:
+    """Data of a page on one or several studies, ready for JSON.
+
+    Args:
+        parts: the studies.
+        explained: whether breakdowns, figures and explanations of the front are in them, which take seconds.
     """
-
-    low: Array
-    high: Array
-    whole: float
-
-
-def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
-    """Data of a page on one or several studies, ready for JSON."""
     refuse_conflicting_definitions([part.study.question.defined for part in parts])
     frames = [report_order(part.study, part.frame) for part in parts]
     robust = [
         (find_known_robustness(part.study, frame), find_kind_order(part.study, frame))
         for part, frame in zip(parts, frames, strict=True)
     ]
-    box = _common_box(parts)
+    box = common_box(parts)
     studies, start = [], 0
     for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
-        record, frames[number] = _study_record(part, frame, start, box)
-        about = {"robust": _robust_record(frame, start, robust[number][0]), "verdict": study_verdict(part.study, frame, record)}
+        record, frames[number] = _study_record(part, frame, start, box, explained=explained)
+        verdict = study_verdict(part.study, frame, record) if explained else RUNNING_VERDICT
+        about = {"robust": _robust_record(frame, start, robust[number][0]), "verdict": verdict}
         studies.append(record | about | {"table": _front_table(part.study, frame)})
         start += len(frame)
     frames = [_with_robustness(frame, *answers) for frame, answers in zip(frames, robust, strict=True)]
@@ -113,17 +116,14 @@ def report_payload(parts: Sequence[ReportedStudy]) -> dict[str, Any]:
 
 
 def _study_record(
-    part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None
+    part: ReportedStudy, frame: pd.DataFrame, start: int, box: HypervolumeBox | None, *, explained: bool
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """Facts of a study, and its designs with the offered load of the front."""
     study, screened = part.study, part.screened
     space, workload = study.question.space, study.question.workload
     with PageCache(study) as kept:
         kept.begin_page([("rows", table_key(frame)), ("pictures", repr(study.report))])
-        explained, records = _explained_rows(study, frame, start, kept)
-        figures = collect_page_figures(part, frame, start, records, kept)
-        whys = why.collect_front_explanations(study, frame, screened, start, kept)
-        bars = time_stacks(study, frame, start, kept)
+        answers = _front_answers(part, frame, start, kept) if explained else UNEXPLAINED
         sample = cached_front_sample(study, frame, kept)
     record = {
         "name": study.name,
@@ -145,17 +145,14 @@ def _study_record(
         "certificate": describe_certificate(certified) if (certified := read_certificate(study)) else [],
         "searched": int(frame[SEARCH_ORDER].notna().sum()),
         "importance": _knob_importance(study, frame),
-        "history": _search_history(study, frame, screened, box),
+        "history": search_history(study, frame, screened, box),
         "failures": [[str(text), int(count)] for text, count in frame["error"].value_counts().head(MAX_FAILURES).items()],
         "lines": _line_pictures(study, frame, start),
         "points": [
             [name, None if row is None else start + row]
             for name, row in points.find_rows_of_points(study.points, space, frame).items()
         ],
-        "bars": bars,
-        "explained": explained,
-        "figures": figures,
-        "why": whys,
+        **answers,
         "verified": _verified_record(part, frame, start),
         "sample": _sample_record(study, sample, start),
         "bands": estimate_study_error_bands(study),
@@ -170,6 +167,17 @@ def _front_table(study: Study, frame: pd.DataFrame) -> dict[str, Any]:
     space = study.question.space
     units = {knob.address: space.spec(knob.address).metadata["unit"] for knob in space.knobs}
     return front_rows(frame, study.objectives, units, DESIGN)
+
+
+def _front_answers(part: ReportedStudy, frame: pd.DataFrame, start: int, kept: PageCache) -> dict[str, Any]:
+    """Breakdowns, figures and explanations of a front, with the keys of `UNEXPLAINED`."""
+    explained, records = _explained_rows(part.study, frame, start, kept)
+    return {
+        "explained": explained,
+        "figures": collect_page_figures(part, frame, start, records, kept),
+        "why": why.collect_front_explanations(part.study, frame, part.screened, start, kept),
+        "bars": time_stacks(part.study, frame, start, kept),
+    }
 
 
 def _sample_record(study: Study, sample: FrontSample, start: int) -> dict[str, Any]:
@@ -290,57 +298,6 @@ def _knob_importance(study: Study, frame: pd.DataFrame) -> dict[str, dict[str, f
 def _numeric_values(series: pd.Series) -> Array:
     numbers = pd.to_numeric(series, errors="coerce")
     return numbers.to_numpy(dtype=float) if numbers.notna().any() else pd.factorize(series)[0].astype(float)
-
-
-def _common_box(parts: Sequence[ReportedStudy]) -> HypervolumeBox | None:
-    """The box of all fronts together where all studies want the same, None where they do not."""
-    if len({tuple(part.study.objectives.items()) for part in parts}) > 1:
-        return None
-    rows = [part.frame.loc[part.frame["front"], list(part.study.objectives)].to_numpy(dtype=float) for part in parts]
-    return _shared_box(np.concatenate(rows), parts[0].study.directions)
-
-
-def _shared_box(values: Array, directions: list[str]) -> HypervolumeBox | None:
-    """From the best corner of some fronts to a tenth beyond the worst."""
-    if not len(values):
-        return None
-    small = convert_to_minimisation(values, directions)
-    low, high = small.min(axis=0), small.max(axis=0)
-    high = high + 0.1 * np.where(high > low, high - low, np.abs(high) + 1e-12)
-    return HypervolumeBox(low, high, hypervolume(values[front_mask(values, directions)], directions, low, high))
-
-
-def _search_history(
-    study: Study, frame: pd.DataFrame, screened: ScreenResult | None, common: HypervolumeBox | None
-) -> dict[str, Any]:
-    """By designs asked: the share of the front's hypervolume that was found, or of a single objective the best value."""
-    names, directions = list(study.objectives), study.directions
-    best = frame.loc[frame["front"], names].to_numpy(dtype=float)
-    box = common or _shared_box(best, directions)
-
-    def measure_front(rows: Array) -> float | None:
-        if not len(rows) or box is None:
-            return None
-        if len(names) == 1:
-            return float(rows.max() if directions[0] == "max" else rows.min())
-        return hypervolume(rows[front_mask(rows, directions)], directions, box.low, box.high) / box.whole
-
-    searched = frame[frame[SEARCH_ORDER].notna()].sort_values(SEARCH_ORDER)
-    values, usable = searched[names].to_numpy(dtype=float), searched["feasible"].to_numpy(dtype=bool)
-    marks = (
-        np.unique(np.geomspace(1, len(searched), MAX_HISTORY_POINTS).round().astype(int))
-        if len(searched)
-        else np.zeros(0, dtype=int)
-    )
-    asks = searched[SEARCH_ORDER].to_numpy(dtype=float)[marks - 1] + 1
-    return {
-        "asks": [int(ask) for ask in asks],
-        "values": [measure_front(values[:n][usable[:n]]) for n in marks],
-        "screened": measure_front(screened.front[names].to_numpy(dtype=float))
-        if screened and study.fidelity == study.screen_fidelity
-        else None,
-        "all": measure_front(best),
-    }
 
 
 def _explained_rows(

@@ -46,7 +46,7 @@ def study_verdict(study: Study, frame: pd.DataFrame, record: Mapping[str, Any]) 
 
 
 def find_knee(front: pd.DataFrame, objectives: Mapping[str, str]) -> int:
-    """Place of the front design that is nearest to the best value of every objective, each scaled to its span."""
+    """Place of the front design that is nearest to all best values, objectives scaled to their spans."""
     away = np.zeros(len(front))
     for name, direction in objectives.items():
         values = front[name].to_numpy(dtype=float)
@@ -137,15 +137,15 @@ def _leading_part(phase: str, parts: Mapping[str, float]) -> str:
 
 
 def _doubt_texts(front: pd.DataFrame, record: Mapping[str, Any], knee: int) -> list[str]:
-    """Ties by the errors of predictions, noise of a load, and whether measurements stand behind the numbers."""
+    """Ties by the errors of predictions, noise of a load, and what measurements say of the numbers."""
     texts = []
     distinct = record["why"]["distinct"]
     if distinct and len(distinct["of"]) == len(front) > 1:
-        alike = sum(of == distinct["of"][knee] for of in distinct["of"]) - 1
+        alike = sum(stands_for == distinct["of"][knee] for stands_for in distinct["of"]) - 1
         if alike:
             texts.append(
-                f"{alike:,} other {'design' if alike == 1 else 'designs'} of the front cannot be told from it by the errors "
-                "assumed or measured; any of them will do."
+                f"{alike:,} other {'design' if alike == 1 else 'designs'} of the front cannot be distinguished from it by the "
+                "errors assumed or measured; any of them will do."
             )
     if noise := record["sample"].get("noise_text"):
         texts.append(str(noise))

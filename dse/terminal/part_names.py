@@ -1,4 +1,4 @@
-"""Plain names of parts of a chip and of what time, power and money go into, for pages and the terminal."""
+"""Plain names of parts of a chip, and of what time, power and money are spent on."""
 
 PART_NAMES = {
     "data sheet less model": "data sheet minus model",

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.commands.follow_report import follow_studies
+from dse.commands.follow_report import follow_files, follow_studies
 from dse.commands.notebook_api import StoredStudy, write_comparison_report
 from dse.commands.run_study import run_study
 from dse.execution.ask_tell import base_design_key
@@ -214,7 +214,7 @@ def test_importance_is_a_share_and_the_same_for_any_rising_function(rows: list[t
     assert estimate_sobol_index(-values, knob) == pytest.approx(share)
 
 
-def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_files_writes_what_arrives_until_the_run_ends(tmp_path: Path) -> None:
     study = toy(tmp_path / "runs/toy", "search.budget=40")
     full = toy(tmp_path / "other", "search.budget=40")
     run_study(full)
@@ -222,10 +222,9 @@ def test_following_writes_what_arrives_until_the_run_ends(tmp_path: Path, monkey
     asks, known = source.asks("toy", study.context.physics), source.results(study.context)
     store = Store(study.store)
     run = store.begin("toy", study.identity(), {"overrides": list(study.overrides), "host": "elsewhere"})
-    monkeypatch.setattr("dse.commands.follow_report.load", lambda name, **_: StoredStudy(study))
-    thread = threading.Thread(target=follow_studies, args=(["toy"],), kwargs={"period": 0.05})
-    thread.start()
     page = study.run_dir / "report.html"
+    thread = threading.Thread(target=follow_files, args=([StoredStudy(study)], ["toy"], page, 0.05))
+    thread.start()
     for half in (asks[:20], asks[20:]):
         append(store, study, half, known)
         wanted = len({ask[1] for ask in asks[: half[-1][0].number + 1]})
