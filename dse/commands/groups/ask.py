@@ -278,7 +278,7 @@ values of a setting:
   'mapping.both.tp=range(1,9)'              from 1 to 8; a third number is the step
   'chip.l2.size=tag(MB, choice(32,64))'     with one unit; or ['32 MB','64 MB']
   workload.batch=[[1,32]]                   a list that is one value
-  model, workload, fidelity, precision, chip and mapping settings may be swept""",
+  mapping.precision.weights=[fp16,fp8]      words as well; presets, workload and fidelity too""",
         (
             CommandFlag(
                 ("--objective",),
