@@ -17,8 +17,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "studies/*/README.md", "studies/*/*.svg")
-PATTERNS += ("studies/*/*.png",)
+PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "docs/reference/*.md")
+PATTERNS += ("studies/*/README.md", "studies/*/*.svg", "studies/*/*.png")
 
 GALLERY = "docs/gallery.md"
 SMALL = {

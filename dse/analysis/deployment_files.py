@@ -62,7 +62,7 @@ FIRST_PORT, ROUTER_PORT = 8100, 8000
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeploymentPlan:
     """A deployment to write down.
 
     Attributes:
@@ -107,15 +107,15 @@ def build_deployment_files(
         DesignError: no such target, or the design's engine or chip is none of its.
     """
     check_target(target)
-    deployed = Deployed(title, tuple(launch_settings(design, case)), design, vendor, cells)
-    if deployed.engine not in ENGINES[target]:
+    plan = DeploymentPlan(title, tuple(launch_settings(design, case)), design, vendor, cells)
+    if plan.engine not in ENGINES[target]:
         raise DesignError(
-            f"--to {target}: starts {', '.join(ENGINES[target])}, and this answer is of {deployed.engine}; "
+            f"--to {target}: starts {', '.join(ENGINES[target])}, and this answer is of {plan.engine}; "
             f"set inference_engine={PRESETS[target]}"
         )
     if target == "dynamo" and vendor != "nvidia":
         raise DesignError(f"--to dynamo: its images run on chips of nvidia, and this one is of {vendor}; use --to llm-d")
-    return BUILDERS[target](deployed)
+    return BUILDERS[target](plan)
 
 
 def check_target(target: str) -> None:
@@ -139,17 +139,17 @@ def choose_engine(target: str, words: Sequence[str]) -> list[str]:
     return [*words] if named else [*words, f"inference_engine={PRESETS[target]}"]
 
 
-def _head(deployed: Deployed, follows: str) -> list[str]:
+def _head(plan: DeploymentPlan, follows: str) -> list[str]:
     """Lines of a file's head: what it is of, what it follows, what has no counterpart."""
-    lines = [deployed.title, f"flags and schema: {follows}"]
-    if deployed.cells > 1:
-        lines.append(f"one of {deployed.cells} equal cells: start it {deployed.cells} times, behind one router")
-    lines.append(f"model {deployed.pools[0].model}: put the checkpoint's path or its name on Hugging Face in its place")
-    for pool in deployed.pools:
+    lines = [plan.title, f"flags and schema: {follows}"]
+    if plan.cells > 1:
+        lines.append(f"one of {plan.cells} equal cells: start it {plan.cells} times, behind one router")
+    lines.append(f"model {plan.pools[0].model}: put the checkpoint's path or its name on Hugging Face in its place")
+    for pool in plan.pools:
         what = f"{pool.role or 'all requests'}: {pool.instances} x {pool.devices} devices"
         lines.append(what + (f", over {-(-pool.devices // NODE)} nodes of {NODE}" if pool.devices > NODE else ""))
-    notes = dict.fromkeys(note for pool in deployed.pools for note in unmatched_settings(pool, deployed.table))
-    return [*lines, *(f"no counterpart: {note}" for note in [*notes, *_unmatched_leaves(deployed.design)])]
+    notes = dict.fromkeys(note for pool in plan.pools for note in unmatched_settings(pool, plan.table))
+    return [*lines, *(f"no counterpart: {note}" for note in [*notes, *_unmatched_leaves(plan.design)])]
 
 
 def _unmatched_leaves(design: Design) -> list[str]:
@@ -189,101 +189,101 @@ def _pool_name(pool: LaunchSettings) -> str:
     return pool.role or "serve"
 
 
-def _shell_script(deployed: Deployed, after: Sequence[str] = (), options: str = "") -> str:
+def _shell_script(plan: DeploymentPlan, after: Sequence[str] = (), options: str = "") -> str:
     """A script with a line for each instance, each on a port of its own."""
-    lines, port = ["#!/bin/sh", *(f"# {line}" for line in _head(deployed, deployed.table.title))], FIRST_PORT
+    lines, port = ["#!/bin/sh", *(f"# {line}" for line in _head(plan, plan.table.title))], FIRST_PORT
     lines.append("# each line is one instance, on the devices that CUDA_VISIBLE_DEVICES or the host give it")
-    for pool in deployed.pools:
+    for pool in plan.pools:
         for _ in range(pool.instances):
-            line = write_line(pool, deployed.table, options.format(role=_pool_name(pool)) if options else "")
+            line = write_line(pool, plan.table, options.format(role=_pool_name(pool)) if options else "")
             lines.append(f"{line} --host 0.0.0.0 --port {port} &")
             port += 1
     return "\n".join([*lines, *after, "wait", ""])
 
 
-def _ports(deployed: Deployed, role: str) -> list[int]:
+def _ports(plan: DeploymentPlan, role: str) -> list[int]:
     """Ports of the instances of a pool."""
-    first = {pool.role: sum(other.instances for other in deployed.pools[:place]) for place, pool in enumerate(deployed.pools)}
-    count = next(pool.instances for pool in deployed.pools if pool.role == role)
+    first = {pool.role: sum(other.instances for other in plan.pools[:place]) for place, pool in enumerate(plan.pools)}
+    count = next(pool.instances for pool in plan.pools if pool.role == role)
     return [FIRST_PORT + first[role] + number for number in range(count)]
 
 
-def _vllm_files(deployed: Deployed) -> dict[str, str]:
+def _vllm_files(plan: DeploymentPlan) -> dict[str, str]:
     after = ["# vLLM has no router for several instances or pools: --to llm-d and --to dynamo write one"]
-    return {"vllm.sh": _shell_script(deployed, after if sum(pool.instances for pool in deployed.pools) > 1 else ())}
+    return {"vllm.sh": _shell_script(plan, after if sum(pool.instances for pool in plan.pools) > 1 else ())}
 
 
-def _sglang_files(deployed: Deployed) -> dict[str, str]:
+def _sglang_files(plan: DeploymentPlan) -> dict[str, str]:
     router = ["python", "-m", "sglang_router.launch_router"]
-    if len(deployed.pools) > 1:
+    if len(plan.pools) > 1:
         router.append("--pd-disaggregation")
         for role in ("prefill", "decode"):
-            for port in _ports(deployed, role):
+            for port in _ports(plan, role):
                 router += [f"--{role}", f"http://127.0.0.1:{port}"]
     else:
-        router += ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in _ports(deployed, ""))]
+        router += ["--worker-urls", *(f"http://127.0.0.1:{port}" for port in _ports(plan, ""))]
     line = f"{shlex.join(router)} --host 0.0.0.0 --port {ROUTER_PORT} &"
-    several = sum(pool.instances for pool in deployed.pools) > 1
-    return {"sglang.sh": _shell_script(deployed, [line] if several else ())}
+    several = sum(pool.instances for pool in plan.pools) > 1
+    return {"sglang.sh": _shell_script(plan, [line] if several else ())}
 
 
-def _trtllm_files(deployed: Deployed) -> dict[str, str]:
+def _trtllm_files(plan: DeploymentPlan) -> dict[str, str]:
     files, after = {}, []
-    for pool in deployed.pools:
-        head = _commented([f"options of {_pool_name(pool)} instances", f"schema: {deployed.table.title}, LLM API options"])
-        files[f"{_pool_name(pool)}.yaml"] = head + _yaml_text(write_options(pool, deployed.table))
-    if len(deployed.pools) > 1:
+    for pool in plan.pools:
+        head = _commented([f"options of {_pool_name(pool)} instances", f"schema: {plan.table.title}, LLM API options"])
+        files[f"{_pool_name(pool)}.yaml"] = head + _yaml_text(write_options(pool, plan.table))
+    if len(plan.pools) > 1:
         servers = {
             f"{kind}_servers": {
-                "num_instances": len(_ports(deployed, role)),
-                "urls": [f"localhost:{port}" for port in _ports(deployed, role)],
+                "num_instances": len(_ports(plan, role)),
+                "urls": [f"localhost:{port}" for port in _ports(plan, role)],
             }
             for kind, role in (("context", "prefill"), ("generation", "decode"))
         }
         router = {"hostname": "localhost", "port": ROUTER_PORT, "backend": "pytorch", **servers}
-        files["disaggregated.yaml"] = _commented(_head(deployed, deployed.table.title)) + _yaml_text(router)
+        files["disaggregated.yaml"] = _commented(_head(plan, plan.table.title)) + _yaml_text(router)
         after.append("trtllm-serve disaggregated -c disaggregated.yaml &")
-    elif deployed.pools[0].instances > 1:
+    elif plan.pools[0].instances > 1:
         after.append("# TensorRT-LLM has no router for several instances: --to dynamo writes one")
-    return {"trtllm.sh": _shell_script(deployed, after, "{role}.yaml"), **files}
+    return {"trtllm.sh": _shell_script(plan, after, "{role}.yaml"), **files}
 
 
-def _dynamo_files(deployed: Deployed) -> dict[str, str]:
+def _dynamo_files(plan: DeploymentPlan) -> dict[str, str]:
     """A DynamoGraphDeployment, with a ConfigMap of the engine's options where it has an options file."""
-    engine, table = deployed.engine, deployed.table
+    engine, table = plan.engine, plan.table
     image = f"nvcr.io/nvidia/ai-dynamo/{DYNAMO_IMAGES[engine]}:{DYNAMO_VERSION}.1"
     frontend = {"name": "main", "image": image}
     components: list[dict[str, Any]] = [
         {"name": "Frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": {"containers": [frontend]}}}
     ]
-    options = {f"{_pool_name(pool)}.yaml": write_options(pool, table) for pool in deployed.pools if table.file_flag}
-    components += [_dynamo_worker(deployed, pool, image, with_options=bool(options)) for pool in deployed.pools]
+    options = {f"{_pool_name(pool)}.yaml": write_options(pool, table) for pool in plan.pools if table.file_flag}
+    components += [_dynamo_worker(plan, pool, image, with_options=bool(options)) for pool in plan.pools]
     graph = {
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
-        "metadata": {"name": _resource_name(deployed)},
+        "metadata": {"name": _resource_name(plan)},
         "spec": {"backendFramework": DYNAMO_BACKENDS[engine], "components": components},
     }
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": f"{_resource_name(deployed)}-options"},
+        "metadata": {"name": f"{_resource_name(plan)}-options"},
         "data": {name: _yaml_text(content) for name, content in options.items()},
     }
-    head = _commented(_head(deployed, f"Dynamo {DYNAMO_VERSION} (nvidia.com/v1beta1), {table.title}"))
+    head = _commented(_head(plan, f"Dynamo {DYNAMO_VERSION} (nvidia.com/v1beta1), {table.title}"))
     return {"dynamo.yaml": head + _yaml_text(*([config] if options else []), graph)}
 
 
-def _dynamo_worker(deployed: Deployed, pool: LaunchSettings, image: str, *, with_options: bool) -> dict[str, Any]:
+def _dynamo_worker(plan: DeploymentPlan, pool: LaunchSettings, image: str, *, with_options: bool) -> dict[str, Any]:
     """The component of one pool."""
-    engine, name = deployed.engine, _pool_name(pool)
+    engine, name = plan.engine, _pool_name(pool)
     file = f"/options/{name}.yaml"
     model_flag = "--model" if engine == "vllm" else "--model-path"
     arguments = [model_flag, pool.model, "--served-model-name", pool.model]
     if engine == "tensorrt_llm":  # its degrees stand in the options as well
         arguments += ["--extra-engine-args", file]
     else:
-        arguments += write_arguments(pool, deployed.table)
+        arguments += write_arguments(pool, plan.table)
     if pool.role and engine != "sglang":
         arguments += ["--disaggregation-mode", pool.role]
     container: dict[str, Any] = {
@@ -297,51 +297,51 @@ def _dynamo_worker(deployed: Deployed, pool: LaunchSettings, image: str, *, with
     spec: dict[str, Any] = {"containers": [container]}
     if with_options:
         container["volumeMounts"] = [{"name": "options", "mountPath": "/options", "readOnly": True}]
-        spec["volumes"] = [{"name": "options", "configMap": {"name": f"{_resource_name(deployed)}-options"}}]
+        spec["volumes"] = [{"name": "options", "configMap": {"name": f"{_resource_name(plan)}-options"}}]
     nodes = {"multinode": {"nodeCount": -(-pool.devices // NODE)}} if pool.devices > NODE else {}
     return {"name": name, "type": pool.role or "worker", "replicas": pool.instances, **nodes, "podTemplate": {"spec": spec}}
 
 
-def _llmd_files(deployed: Deployed) -> dict[str, str]:
+def _llmd_files(plan: DeploymentPlan) -> dict[str, str]:
     """A Deployment for each pool, and values of the chart of the inference pool."""
-    follows = f"llm-d {LLMD_VERSION} (guides pd-disaggregation and inference-scheduling), {deployed.table.title}"
-    head = _head(deployed, follows)
-    wide = [pool for pool in deployed.pools if pool.devices > NODE]
+    follows = f"llm-d {LLMD_VERSION} (guides pd-disaggregation and inference-scheduling), {plan.table.title}"
+    head = _head(plan, follows)
+    wide = [pool for pool in plan.pools if pool.devices > NODE]
     more = [f"no counterpart: {_pool_name(pool)} over several nodes needs a LeaderWorkerSet, not a Deployment" for pool in wide]
-    labels = {"llm-d.ai/inference-serving": "true", "llm-d.ai/guide": _resource_name(deployed)}
-    if len(deployed.pools) > 1:
+    labels = {"llm-d.ai/inference-serving": "true", "llm-d.ai/guide": _resource_name(plan)}
+    if len(plan.pools) > 1:
         more.append("REPLACE_ROUTING_SIDECAR_IMAGE: put the image of llm-d's routing sidecar in its place")
-    manifests = [_llmd_deployment(deployed, pool, labels) for pool in deployed.pools]
+    manifests = [_llmd_deployment(plan, pool, labels) for pool in plan.pools]
     values = {
         "inferencePool": {
             "targetPorts": [{"number": ROUTER_PORT}],
-            "modelServerType": deployed.engine,
+            "modelServerType": plan.engine,
             "modelServers": {"matchLabels": labels},
         }
     }
     return {
         "llm-d.yaml": _commented([*head, *more]) + _yaml_text(*manifests),
-        "llm-d.values.yaml": _commented([deployed.title, f"values of the inferencepool chart: {follows}"]) + _yaml_text(values),
+        "llm-d.values.yaml": _commented([plan.title, f"values of the inferencepool chart: {follows}"]) + _yaml_text(values),
     }
 
 
-def _llmd_deployment(deployed: Deployed, pool: LaunchSettings, labels: Mapping[str, str]) -> dict[str, Any]:
+def _llmd_deployment(plan: DeploymentPlan, pool: LaunchSettings, labels: Mapping[str, str]) -> dict[str, Any]:
     """The Deployment of one pool; decode pods of two pools have the routing sidecar in front."""
-    engine = deployed.engine
+    engine = plan.engine
     behind = pool.role == "decode"
     port = 8200 if behind else ROUTER_PORT
     own = {**labels, **({"llm-d.ai/role": pool.role} if pool.role else {})}
-    name = f"{_resource_name(deployed)}-{_pool_name(pool)}"
+    name = f"{_resource_name(plan)}-{_pool_name(pool)}"
     image = "docker.io/vllm/vllm-openai:v0.19.1" if engine == "vllm" else "docker.io/lmsysorg/sglang:latest"
-    gpus = {RESOURCES[deployed.vendor]: str(min(pool.devices, NODE))}
+    gpus = {RESOURCES[plan.vendor]: str(min(pool.devices, NODE))}
     container = {
         "name": "modelserver",
         "image": image,
-        "command": deployed.table.program.split()[: 2 if engine == "vllm" else 3],
+        "command": plan.table.program.split()[: 2 if engine == "vllm" else 3],
         "args": [
-            *deployed.table.program.split()[2 if engine == "vllm" else 3 :],
+            *plan.table.program.split()[2 if engine == "vllm" else 3 :],
             pool.model,
-            *write_arguments(pool, deployed.table),
+            *write_arguments(pool, plan.table),
             *("--host", "0.0.0.0", "--port", str(port)),
         ],
         "env": [
@@ -387,12 +387,12 @@ def _llmd_deployment(deployed: Deployed, pool: LaunchSettings, labels: Mapping[s
     }
 
 
-def _resource_name(deployed: Deployed) -> str:
+def _resource_name(plan: DeploymentPlan) -> str:
     """Name of the model that Kubernetes takes."""
-    return re.sub(r"[^a-z0-9]+", "-", deployed.pools[0].model.lower()).strip("-")[:40]
+    return re.sub(r"[^a-z0-9]+", "-", plan.pools[0].model.lower()).strip("-")[:40]
 
 
-BUILDERS: dict[str, Callable[[Deployed], dict[str, str]]] = {
+BUILDERS: dict[str, Callable[[DeploymentPlan], dict[str, str]]] = {
     "vllm": _vllm_files,
     "sglang": _sglang_files,
     "trtllm": _trtllm_files,

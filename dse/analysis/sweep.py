@@ -99,7 +99,7 @@ class Sweep:
         return tuple(design for design in self.designs if design.feasible)
 
     @property
-    def refused(self) -> dict[str, int]:
+    def refusals(self) -> dict[str, int]:
         """Number of designs by violated limit, or by reason, the commonest first."""
         reasons = Counter(design.limit or design.why for design in self.designs if not design.feasible)
         return dict(reasons.most_common())

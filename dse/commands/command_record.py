@@ -54,7 +54,7 @@ class Command:
         about: what it does, and the overrides that count for it.
         flags: its own.
         examples: three lines that run.
-        run: does it for parsed arguments; returns the exit status.
+        run: does it for parsed arguments and returns the exit status; None of the server, which `dse.main` starts.
         hydra: whether it composes a configuration under Hydra's own flags.
         studies: whether its words may name a study.
     """
@@ -64,7 +64,7 @@ class Command:
     about: str
     flags: tuple[CommandFlag, ...]
     examples: tuple[str, str, str]
-    run: Callable[[Namespace], int]
+    run: Callable[[Namespace], int] | None = None
     hydra: bool = False
     studies: bool = False
 

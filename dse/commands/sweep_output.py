@@ -74,7 +74,7 @@ def sweep_document(found: Sweep) -> SweepDocument:
         better=found.better,
         swept={address: [_plain_value(value) for value in values] for address, values in found.axes.items()},
         designs=[_design_record(found, design) for design in found.designs],
-        refused_by=found.refused,
+        refused_by=found.refusals,
     )
 
 
@@ -108,13 +108,13 @@ def _print_sweep(found: Sweep, *, full: bool) -> None:
     left = feasible - MAX_ROWS
     if left > 0 and not full:
         console.print(f"{count_text(left, 'more design')}: --full prints all, --out FILE.csv writes all")
-    reasons = list(found.refused.items())[: None if full else MAX_REASONS]
+    reasons = list(found.refusals.items())[: None if full else MAX_REASONS]
     for reason, count in reasons:
         example = next(design for design in found.designs if not design.feasible and reason in (design.limit, design.why))
         what = " ".join(f"{address}={format_swept_value(found, address, value)}" for address, value in example.values.items())
         text = f"{count:,} infeasible: {reason}" + (f", as {what}: {example.why}" if example.limit else "")
         console.print(f"[yellow]{escape(_shortened(text, full))}[/]")
-    if rest := sum(found.refused.values()) - sum(count for _, count in reasons):
+    if rest := sum(found.refusals.values()) - sum(count for _, count in reasons):
         console.print(f"[yellow]{rest:,} infeasible for other reasons: --full names them[/]")
 
 

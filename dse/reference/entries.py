@@ -5,6 +5,12 @@ from dataclasses import dataclass
 
 from dse.space.units import format_quantity
 
+FLOPS = "FLOP/s"
+"""Unit of peaks, which quantities have as op/s."""
+
+BILLION = 1e9
+"""Count from which on it is told in billions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -23,7 +29,13 @@ class Fact:
         """The value as it is printed; a dash where it is unknown."""
         if self.value is None:
             return "-"
-        return self.value if isinstance(self.value, str) else format_quantity(self.value, self.unit)
+        if isinstance(self.value, str):
+            return self.value
+        if self.unit == FLOPS:
+            return format_quantity(self.value, "op/s").replace("op/s", FLOPS)
+        if self.unit == "1" and self.value >= BILLION:
+            return f"{self.value / BILLION:.4g} bn"
+        return format_quantity(self.value, self.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +69,13 @@ class Kind:
         use: how one is chosen, with NAME in the place of its name; "" where none is.
         entries: lists all of them.
         columns: facts that a list shows, those that matter most first.
+        group: fact by which a list is divided; "" where it is not.
+        columns_first: whether columns matter more than the line, which then has only the room that they leave.
     """
 
     line: str
     use: str
     entries: Callable[[], Sequence[Entry]]
     columns: tuple[str, ...] = ()
+    group: str = ""
+    columns_first: bool = False

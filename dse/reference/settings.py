@@ -13,6 +13,10 @@ LIST_ITEM, TABLE_ROW = "N", "NAME"
 """What stands in an address for the number of a list's item, and for a name that the user gives."""
 
 
+WORD = "a word"
+"""Value of a setting whose options its declaration does not list."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting of one record.
@@ -22,21 +26,26 @@ class Setting:
         spec: its declaration.
         record: class that declares it.
         default: value where nothing sets it; MISSING where it must be given.
+        part: meaning of the part that has it; "" of a setting that stands by itself.
     """
 
     address: str
     spec: Field[Any]
     record: type
     default: Any
+    part: str = ""
 
 
-def declared_settings(record: type, address: str, values: Mapping[str, Any] | None = None) -> Iterator[Setting]:
+def declared_settings(
+    record: type, address: str, values: Mapping[str, Any] | None = None, part_meaning: str = ""
+) -> Iterator[Setting]:
     """Settings of a record and of all kinds of parts below it, in order of declaration.
 
     Args:
         record: class.
         address: of the record, without a dot at the end.
         values: of a preset, in the place of declared defaults.
+        part_meaning: meaning of the record as a part.
     """
     hints, values = field_types(record), values or {}
     for spec in fields(record):
@@ -47,9 +56,10 @@ def declared_settings(record: type, address: str, values: Mapping[str, Any] | No
         value = values.get(spec.name, spec.default)
         is_list = isinstance(spec.metadata.get("list"), type)
         if not parts or is_list or "words" in spec.metadata:
-            yield Setting(own, spec, record, value)
+            yield Setting(own, spec, record, value, part_meaning)
         for part in parts:
-            yield from declared_settings(part, below, value if isinstance(value, Mapping) and not is_list else None)
+            inner = value if isinstance(value, Mapping) and not is_list else None
+            yield from declared_settings(part, below, inner, str(spec.metadata.get("doc", "")) or part_meaning)
 
 
 def _parts_below(spec: Field[Any], hint: Any, own: str, address: str) -> tuple[list[type], str]:
@@ -108,7 +118,7 @@ def _plain_text(limits: Mapping[str, Any]) -> str:
         form = f", or {limits['form']}" if "form" in limits else ""
         return ", ".join(limits["options"]) + form
     if "options" in limits:
-        return str(limits.get("form") or "word")
+        return str(limits.get("form") or WORD)
     if "text" in limits:
         return str(limits["text"])
     several = ", or a list" if "several" in limits else ""

@@ -68,9 +68,9 @@ def test_workloads_and_formats_are_swept_too() -> None:
 def test_infeasible_combinations_come_last_with_their_limit() -> None:
     found = sweep(["chip=[h100,wse2]", "model=llama3_70b", "workload.batch=[1]", "mapping.both.tp=[1,4]"])
     assert [design.feasible for design in found.designs] == [True, False, False, False]
-    assert found.refused["chip.hbm.capacity"] == 1
-    assert max(found.refused.values()) == 2
-    assert next(iter(found.refused)).startswith("no field 'mapping.both.tp'")
+    assert found.refusals["chip.hbm.capacity"] == 1
+    assert max(found.refusals.values()) == 2
+    assert next(iter(found.refusals)).startswith("no field 'mapping.both.tp'")
     assert all(not design.metrics and design.why for design in found.designs if not design.feasible)
 
 

@@ -45,11 +45,15 @@ def _run_studies(typed: Namespace) -> int:
 
 
 def _run_list(typed: Namespace) -> int:
+    if len(typed.words) > 2:
+        raise DesignError(f"list: expected a kind and a word, got {' '.join(typed.words)}; as in dse list chips h100")
+    if typed.words:
+        from dse.commands.reference_output import print_reference
+
+        return print_reference(typed.words[0], "".join(typed.words[1:]), as_json=typed.json)
     from dse.commands.study_output import print_studies
     from dse.config.overrides import find_study_paths
 
-    if typed.words:
-        raise DesignError(f"list: takes no arguments, got {' '.join(typed.words)!r}")
     return print_studies(find_study_paths(), as_json=typed.json)
 
 
@@ -143,12 +147,14 @@ overrides of the run:
         studies=True,
     ),
     "list": Command(
-        "",
-        "studies that ship, studies that ran here",
+        "[KIND [WORD]]",
+        "studies; or chips, models, mappings, stacks, knobs, metrics and others, a line each",
         """\
-Prints the studies that ship or are in ./studies, with their questions, and the state of those that ran in this folder.""",
+Prints the studies that ship or are in ./studies, with their questions, and the state of those that ran in this folder. With a
+kind, prints all of this kind, a line each: chips, models, mappings, stacks, engines, workloads, knobs, settings, options,
+metrics, studies, spaces and others. WORD keeps entries with this word in them; a whole name prints its entry.""",
         (JSON_FLAG,),
-        ("dse list", "dse list | grep gemv", "dse list --json"),
+        ("dse list", "dse list chips", "dse list knobs l2"),
         run=_run_list,
     ),
     "show": Command(
