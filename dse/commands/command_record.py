@@ -1,4 +1,4 @@
-"""Records of commands and their flags, and the words of a command line: study names, overrides, Hydra's flags.
+"""Records of commands and flags, and the words of a command line: studies and overrides.
 
 No heavy library is imported, so that help and completion answer at once.
 """
@@ -75,7 +75,7 @@ ENGINE_ARGS_FLAG = CommandFlag(
 )
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OPEN_FLAG = CommandFlag(("--open",), "open the written page in the browser")
-YES_FLAG = CommandFlag(("--yes",), "do it without asking; required where no terminal can be asked")
+YES_FLAG = CommandFlag(("--yes",), "do it without asking; required without a terminal")
 DESIGN_FLAG = CommandFlag(
     ("--design",), "a design of the study, by its id in tables, files and the report", "ID", "1f3a09c27b", default="none"
 )

@@ -26,10 +26,10 @@ def write_capacity_deployments(sides: Sequence[ChipCapacity], target: str, folde
     Raises:
         DesignError: no chip has a deployment, or as of `build_deployment_files`.
     """
-    found = [side for side in sides if side.best is not None]
-    if not found:
+    deployed_sides = [side for side in sides if side.best is not None]
+    if not deployed_sides:
         raise DesignError(f"--to {target}: no deployment to write; {sides[0].chip}: {sides[0].why}")
-    for side in found:
+    for side in deployed_sides:
         assert side.best is not None
         rate = f"{side.best.rate:.4g} {'users' if side.load.requests.users else 'requests/s'}"
         title = f"{side.load.model.name} on {side.devices} x {side.chip}: {rate} by {side.best.candidate.text}"
