@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,3 +156,25 @@ def test_a_wrong_file_is_refused_before_any_work(typed: Typed, tmp_path: Path) -
     assert "ends in .csv" in err
     assert not out
     assert not list(tmp_path.iterdir())
+
+
+def test_open_shows_the_page_or_says_where_it_is(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    class Browser:
+        def open(self, address: str) -> bool:
+            opened.append(address)
+            return True
+
+    monkeypatch.setattr("webbrowser.get", Browser)
+    words = ("sweep", "chip=h100", "model=llama3_8b", "mapping.both.tp=[1,2]", "--open")
+    assert typed(*words)[0] == 0
+    assert opened == [(tmp_path / "runs/sweep/sweep.html").resolve().as_uri()]
+
+    def no_browser() -> Browser:
+        raise webbrowser.Error("none")
+
+    monkeypatch.setattr("webbrowser.get", no_browser)
+    code, _, err = typed(*words)
+    assert not code
+    assert f"no browser here; the page is {tmp_path}/runs/sweep/sweep.html" in "".join(err.splitlines())
