@@ -6,6 +6,7 @@ Heavy libraries are imported where they are used, so that help and completion an
 import gc
 import os
 import sys
+from argparse import Namespace
 
 from dse.commands.cli_options import COMMANDS, format_help_overview, parse_arguments
 from dse.space.errors import DesignError, suggest_nearest
@@ -59,7 +60,20 @@ def _run_command(arguments: list[str]) -> int:
     if name not in COMMANDS:
         raise DesignError(f"no command {name!r}; {suggest_nearest(name, COMMANDS)}")
     typed = parse_arguments(name, rest)
-    return COMMANDS[name].run(typed)
+    run = COMMANDS[name].run
+    return run(typed) if run is not None else _serve_mcp(typed)
+
+
+def _serve_mcp(typed: Namespace) -> int:
+    """Serve tools for assistants; the server stands above the commands, whose answers it gives."""
+    if typed.words:
+        raise DesignError(f"mcp: takes no arguments, got {' '.join(typed.words)!r}")
+    try:
+        from dse.mcp_server.server import serve_mcp
+    except ImportError as error:
+        raise DesignError(f"mcp: {error}; pip install 'mesh-dse[mcp]'") from None
+    serve_mcp(allow_run=typed.allow_run)
+    return 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def engine_command_lines(design: Design, case: WorkloadCase) -> list[str]:
 
 
 def launch_settings(design: Design, case: WorkloadCase) -> list[LaunchSettings]:
-    """Settings of the inference engine for each pool of instances: those that prefill only, if any, and those that decode.
+    """Settings of the inference engine for each pool of instances: prefill instances first.
 
     Raises:
         DesignError: the design has no inference engine, or its workload is of single kernels.

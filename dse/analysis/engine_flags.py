@@ -54,7 +54,7 @@ class LaunchSettings(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Devices of one instance."""
+        """Number of devices of one instance. [1]"""
         return max(self.tp * self.dp, self.ep) * self.pp
 
     @property
@@ -90,7 +90,7 @@ class EngineTable:
     Attributes:
         title: its name for people, with the versions whose flags these are.
         program: words before the model.
-        rows: its flags; a row may read what rows before it found.
+        rows: its flags; a row may read what rows before it known.
         weights: its words for formats of weights that are quantised; others it takes from the checkpoint.
         kv: its words for formats of the KV cache below 16 bits.
         file_flag: the flag that names the options file; empty string without one.
@@ -113,19 +113,19 @@ def _number(flag: str, name: str, *, above: int = 0, in_file: bool = False) -> F
     return FlagRow(
         flag,
         lambda settings: value if (value := getattr(settings, name)) > above else None,
-        lambda value, found: {name: int(value)},
+        lambda value, known: {name: int(value)},
         in_file,
     )
 
 
 def _share(flag: str, *, in_file: bool = False) -> FlagRow:
-    return FlagRow(flag, lambda settings: settings.memory_share, lambda value, found: {"memory_share": float(value)}, in_file)
+    return FlagRow(flag, lambda settings: settings.memory_share, lambda value, known: {"memory_share": float(value)}, in_file)
 
 
-def _switch(flag: str, name: str, on: bool = True, *, in_file: bool = False, value: Any = True) -> FlagRow:
+def _switch(flag: str, name: str, state: bool = True, *, in_file: bool = False, value: Any = True) -> FlagRow:
     """A row of a flag that stands alone where a setting is on, or off."""
     return FlagRow(
-        flag, lambda settings: value if getattr(settings, name) is on else None, lambda typed, found: {name: on}, in_file
+        flag, lambda settings: value if getattr(settings, name) is state else None, lambda typed, known: {name: state}, in_file
     )
 
 
@@ -133,7 +133,7 @@ def _format(flag: str, name: str, words: Mapping[str, str], *, in_file: bool = F
     """A row of a number format, by an engine's word for it."""
     formats = {word: name for name, word in words.items()}
     return FlagRow(
-        flag, lambda settings: words.get(getattr(settings, name)), lambda value, found: {name: formats[value]}, in_file
+        flag, lambda settings: words.get(getattr(settings, name)), lambda value, known: {name: formats[value]}, in_file
     )
 
 
@@ -142,7 +142,7 @@ def _times_dp(flag: str, name: str) -> FlagRow:
     return FlagRow(
         flag,
         lambda settings: getattr(settings, name) * settings.dp or None,
-        lambda value, found: {name: int(value) // found.get("dp", 1)},
+        lambda value, known: {name: int(value) // known.get("dp", 1)},
     )
 
 
@@ -170,7 +170,7 @@ VLLM = EngineTable(
         FlagRow(
             "--enable-expert-parallel",
             lambda settings: True if settings.ep > 1 else None,
-            lambda value, found: {"ep": found.get("tp", 1) * found.get("dp", 1)},
+            lambda value, known: {"ep": known.get("tp", 1) * known.get("dp", 1)},
         ),
         _share("--gpu-memory-utilization"),
         _number("--max-model-len", "longest"),
@@ -178,7 +178,7 @@ VLLM = EngineTable(
         FlagRow(
             "--max-num-batched-tokens",
             lambda settings: _vllm_budget(settings) or None,
-            lambda value, found: {"tokens": int(value)},
+            lambda value, known: {"tokens": int(value)},
         ),
         _number("--block-size", "block_size"),
         _format("--dtype", "activations", DTYPES),
@@ -193,14 +193,14 @@ VLLM = EngineTable(
             lambda settings: (
                 json.dumps({"method": "mtp", "num_speculative_tokens": settings.drafted}) if settings.drafted else None
             ),
-            lambda value, found: {"drafted": int(json.loads(value)["num_speculative_tokens"])},
+            lambda value, known: {"drafted": int(json.loads(value)["num_speculative_tokens"])},
         ),
         FlagRow(
             "--kv-transfer-config",
             lambda settings: (
                 json.dumps({"kv_connector": "NixlConnector", "kv_role": KV_ROLES[settings.role]}) if settings.role else None
             ),
-            lambda value, found: {"role": {word: role for role, word in KV_ROLES.items()}[json.loads(value)["kv_role"]]},
+            lambda value, known: {"role": {word: role for role, word in KV_ROLES.items()}[json.loads(value)["kv_role"]]},
         ),
     ),
     VLLM_WEIGHTS,
@@ -214,13 +214,13 @@ SGLANG = EngineTable(
         FlagRow(
             "--dp-size",
             lambda settings: settings.dp if settings.dp > 1 else None,
-            lambda value, found: {"dp": int(value)},
+            lambda value, known: {"dp": int(value)},
         ),
-        FlagRow("--enable-dp-attention", lambda settings: True if settings.dp > 1 else None, lambda value, found: {}),
+        FlagRow("--enable-dp-attention", lambda settings: True if settings.dp > 1 else None, lambda value, known: {}),
         FlagRow(
             "--tp-size",
             lambda settings: settings.tp * settings.dp,
-            lambda value, found: {"tp": int(value) // found.get("dp", 1)},
+            lambda value, known: {"tp": int(value) // known.get("dp", 1)},
         ),
         _number("--pp-size", "pp", above=1),
         _number("--ep-size", "ep", above=1),
@@ -230,33 +230,33 @@ SGLANG = EngineTable(
         FlagRow(
             "--chunked-prefill-size",
             lambda settings: (settings.tokens * settings.dp or None) if settings.chunked else -1,
-            lambda value, found: (
-                {"chunked": False} if int(value) < 0 else {"chunked": True, "tokens": int(value) // found.get("dp", 1)}
+            lambda value, known: (
+                {"chunked": False} if int(value) < 0 else {"chunked": True, "tokens": int(value) // known.get("dp", 1)}
             ),
         ),
         FlagRow(
             "--max-prefill-tokens",
             lambda settings: None if settings.chunked else settings.tokens or None,
-            lambda value, found: {"tokens": int(value)},
+            lambda value, known: {"tokens": int(value)},
         ),
         _number("--page-size", "block_size"),
         _format("--dtype", "activations", DTYPES),
         _format("--quantization", "weights", SGLANG_WEIGHTS),
         _format("--kv-cache-dtype", "kv", SGLANG_KV),
         _switch("--disable-radix-cache", "prefixes", False),
-        FlagRow("--speculative-algorithm", lambda settings: "EAGLE" if settings.drafted else None, lambda value, found: {}),
+        FlagRow("--speculative-algorithm", lambda settings: "EAGLE" if settings.drafted else None, lambda value, known: {}),
         FlagRow(
-            "--speculative-num-steps", lambda settings: settings.drafted or None, lambda value, found: {"drafted": int(value)}
+            "--speculative-num-steps", lambda settings: settings.drafted or None, lambda value, known: {"drafted": int(value)}
         ),
-        FlagRow("--speculative-eagle-topk", lambda settings: 1 if settings.drafted else None, lambda value, found: {}),
+        FlagRow("--speculative-eagle-topk", lambda settings: 1 if settings.drafted else None, lambda value, known: {}),
         FlagRow(
             "--speculative-num-draft-tokens",
             lambda settings: settings.drafted + 1 if settings.drafted else None,
-            lambda value, found: {},
+            lambda value, known: {},
         ),
-        FlagRow("--disaggregation-mode", lambda settings: settings.role or None, lambda value, found: {"role": str(value)}),
+        FlagRow("--disaggregation-mode", lambda settings: settings.role or None, lambda value, known: {"role": str(value)}),
         FlagRow(
-            "--disaggregation-transfer-backend", lambda settings: "nixl" if settings.role else None, lambda value, found: {}
+            "--disaggregation-transfer-backend", lambda settings: "nixl" if settings.role else None, lambda value, known: {}
         ),
     ),
     SGLANG_WEIGHTS,
@@ -270,12 +270,12 @@ TRTLLM = EngineTable(
         FlagRow(
             "enable_attention_dp",
             lambda settings: True if settings.dp > 1 else None,
-            lambda value, found: {"attention_dp": True},
+            lambda value, known: {"attention_dp": True},
             in_file=True,
         ),
         _number("--ep_size", "ep", above=1),
         FlagRow(
-            "--tp_size", lambda settings: settings.tp * settings.dp, lambda value, found: _trtllm_degrees(int(value), found)
+            "--tp_size", lambda settings: settings.tp * settings.dp, lambda value, known: _trtllm_degrees(int(value), known)
         ),
         _number("--pp_size", "pp", above=1),
         _share("--kv_cache_free_gpu_memory_fraction"),
@@ -286,7 +286,7 @@ TRTLLM = EngineTable(
         FlagRow(
             "dtype",
             lambda settings: DTYPES.get(settings.activations),
-            lambda value, found: {"activations": {word: name for name, word in DTYPES.items()}[value]},
+            lambda value, known: {"activations": {word: name for name, word in DTYPES.items()}[value]},
             in_file=True,
         ),
         # the file's group replaces that of the line as a whole, so it repeats the share
@@ -296,26 +296,26 @@ TRTLLM = EngineTable(
         FlagRow(
             "kv_cache_config.enable_block_reuse",
             lambda settings: settings.prefixes,
-            lambda value, found: {"prefixes": bool(value)},
+            lambda value, known: {"prefixes": bool(value)},
             in_file=True,
         ),
         FlagRow(
             "speculative_config.decoding_type",
             lambda settings: "MTP" if settings.drafted else None,
-            lambda value, found: {},
+            lambda value, known: {},
             in_file=True,
         ),
         _number("speculative_config.num_nextn_predict_layers", "drafted", in_file=True),
         FlagRow(
             "cache_transceiver_config.backend",
             lambda settings: "DEFAULT" if settings.role else None,
-            lambda value, found: {"role": "decode"},
+            lambda value, known: {"role": "decode"},
             in_file=True,
         ),
         FlagRow(
             "disable_overlap_scheduler",
             lambda settings: True if settings.role == "prefill" else None,
-            lambda value, found: {"role": "prefill"},
+            lambda value, known: {"role": "prefill"},
             in_file=True,
         ),
     ),
@@ -341,9 +341,9 @@ DEFAULTS: Found = {
 """Settings where an engine's line does not have their flag."""
 
 
-def _trtllm_degrees(size: int, found: Found) -> Found:
+def _trtllm_degrees(size: int, known: Found) -> Found:
     """Tensor parallelism of a copy of attention, and its copies: with attention DP each device has attention of its own."""
-    return {"tp": 1, "dp": size} if found.get("attention_dp") else {"tp": size}
+    return {"tp": 1, "dp": size} if known.get("attention_dp") else {"tp": size}
 
 
 def write_line(settings: LaunchSettings, table: EngineTable, options_file: str = "") -> str:
@@ -381,7 +381,7 @@ def write_options(settings: LaunchSettings, table: EngineTable) -> dict[str, Any
 
 
 def read_line(line: str, options: Mapping[str, Any] | None = None) -> tuple[str, Found]:
-    """Engine of a command line, and the settings that it is started with, by the names of `LaunchSettings`.
+    """Engine of a command line, and the settings of it by the names of `LaunchSettings`.
 
     Args:
         line: as an engine is started; a comment after ``#`` is left out.
@@ -407,14 +407,14 @@ def read_line(line: str, options: Mapping[str, Any] | None = None) -> tuple[str,
     if unknown:
         flags = [row.flag for row in table.rows]
         raise DesignError(f"--engine-args: no flag {unknown[0]!r} of {table.title}; {suggest_nearest(unknown[0], flags)}")
-    found: Found = {"model": rest[0]}
+    known: Found = {"model": rest[0]}
     for row in table.rows:
         if row.flag in typed:
-            found |= row.read(typed[row.flag], found)
-    found.pop("attention_dp", None)
-    found = {**DEFAULTS, **found}
-    activations = found.setdefault("activations", "bf16")
-    return engine, {"weights": activations, "kv": activations, **found}
+            known |= row.read(typed[row.flag], known)
+    known.pop("attention_dp", None)
+    known = {**DEFAULTS, **known}
+    activations = known.setdefault("activations", "bf16")
+    return engine, {"weights": activations, "kv": activations, **known}
 
 
 def _typed_values(words: list[str], table: EngineTable) -> dict[str, Any]:
@@ -438,7 +438,7 @@ def _flat_options(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def unmatched_settings(settings: LaunchSettings, table: EngineTable) -> list[str]:
-    """Settings that an engine has no flag or no word for, each with what to do, in sentences without an end mark."""
+    """Settings that an engine has no flag or no word for, each with what to do, as text."""
     notes = []
     if settings.weights not in DTYPES and settings.weights not in table.weights:
         notes.append(f"weights {settings.weights}: no flag; serve a checkpoint in this format, which names its method itself")
@@ -455,5 +455,5 @@ def unmatched_settings(settings: LaunchSettings, table: EngineTable) -> list[str
     if table is VLLM and not settings.chunked and settings.tokens < settings.longest:
         notes.append(f"token budget {settings.tokens}: whole prompts need one as long as the longest request")
     if settings.drafted:
-        notes.append("drafted tokens: written as multi-token prediction of the model; another draft model is not known here")
+        notes.append("drafted tokens: written as multi-token prediction of the model; another draft model is not supported")
     return notes

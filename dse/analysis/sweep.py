@@ -99,7 +99,7 @@ class Sweep:
         return tuple(design for design in self.designs if design.feasible)
 
     @property
-    def refused(self) -> dict[str, int]:
+    def refusals(self) -> dict[str, int]:
         """Number of designs by violated limit, or by reason, the commonest first."""
         reasons = Counter(design.limit or design.why for design in self.designs if not design.feasible)
         return dict(reasons.most_common())
@@ -107,8 +107,8 @@ class Sweep:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that some design has."""
-        found = {name for design in self.designs for name in design.metrics}
-        return tuple(name for name in METRICS if name in found)
+        names = {name for design in self.designs for name in design.metrics}
+        return tuple(name for name in METRICS if name in names)
 
     def frame(self) -> pd.DataFrame:
         """Designs in rows: swept settings, metrics, ``feasible``, ``limit`` and ``why``.
@@ -182,10 +182,10 @@ def sweep(
         find_metric(objective)  # when those that the overrides define are known
         refuse_foreign_metrics("sweep --objective", [objective], parts[0].question.defined, parts[0].question.workload)
     designs = [*_evaluate_parts(parts, progress), *refused]
-    found = [name for name in METRICS if any(name in design.metrics for design in designs)]
-    objective = objective or (found or [next(iter(METRICS))])[0]
-    if found and objective not in found:
-        raise DesignError(f"sweep --objective: no design here has {objective}; {suggest_nearest(objective, found)}")
+    present = [name for name in METRICS if any(name in design.metrics for design in designs)]
+    objective = objective or (present or [next(iter(METRICS))])[0]
+    if present and objective not in present:
+        raise DesignError(f"sweep --objective: no design here has {objective}; {suggest_nearest(objective, present)}")
     sign = -1.0 if METRICS[objective].better == "max" else 1.0
     designs.sort(key=lambda design: (not design.feasible, sign * design.metrics.get(objective, sign * np.inf)))
     return Sweep({address: tuple(swept["values"]) for address, swept in axes.items()}, units, objective, tuple(designs))
@@ -343,10 +343,10 @@ def _evaluate_in_processes(
         ]
     shares = [works[place::count] for place in range(count) if works[place::count]]
     answers = map_beside_this_process(_evaluate_works, shares)
-    found = {
+    verdicts = {
         id(work): answer for own, given in zip(shares, answers, strict=True) for work, answer in zip(own, given, strict=True)
     }
-    return [(work.part, found[id(work)]) for work in works]
+    return [(work.part, verdicts[id(work)]) for work in works]
 
 
 def _work_of(parts: Sequence[_Part], number: int, rows: range) -> _Work:

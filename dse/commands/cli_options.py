@@ -159,7 +159,7 @@ SWEEPS = ("-m", "--multirun", "--sweep")
 
 INSTEAD_OF_A_SWEEP = (
     "dse sweep tries several values, as in dse sweep chip=[h100,h200] mapping.both.tp=[1,2,4]; "
-    "dse compare compares chips, each with its best mapping"
+    "dse compare chip=[A,B] compares chips, each with its best mapping; a study tries chips=[A,B]"
 )
 
 

@@ -1,4 +1,4 @@
-"""Records of commands and their flags, and the words of a command line: study names, overrides, Hydra's flags.
+"""Records of commands and flags, and the words of a command line: studies and overrides.
 
 No heavy library is imported, so that help and completion answer at once.
 """
@@ -54,7 +54,7 @@ class Command:
         about: what it does, and the overrides that count for it.
         flags: its own.
         examples: three lines that run.
-        run: does it for parsed arguments; returns the exit status.
+        run: does it for parsed arguments and returns the exit status; None of the server, which `dse.main` starts.
         hydra: whether it composes a configuration under Hydra's own flags.
         studies: whether its words may name a study.
     """
@@ -64,7 +64,7 @@ class Command:
     about: str
     flags: tuple[CommandFlag, ...]
     examples: tuple[str, str, str]
-    run: Callable[[Namespace], int]
+    run: Callable[[Namespace], int] | None = None
     hydra: bool = False
     studies: bool = False
 
@@ -77,7 +77,7 @@ ENGINE_ARGS_FLAG = CommandFlag(
 FULL_FLAG = CommandFlag(("--full",), "print all that is known instead of the first screen")
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OPEN_FLAG = CommandFlag(("--open",), "open the written page in the browser")
-YES_FLAG = CommandFlag(("--yes",), "do it without asking; required where no terminal can be asked")
+YES_FLAG = CommandFlag(("--yes",), "do it without asking; required without a terminal")
 DESIGN_FLAG = CommandFlag(
     ("--design",), "a design of the study, by its id in tables, files and the report", "ID", "1f3a09c27b", default="none"
 )

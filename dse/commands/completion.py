@@ -1,4 +1,4 @@
-"""Completion in the shell: commands, flags and their values, studies, keys of overrides and their values.
+"""Completion in the shell: commands, flags, studies, keys of overrides, and values.
 
 Names that need heavy imports (keys, metrics, options) are listed once and kept in the user's cache, until a source that
 declares them changes; presets and studies are read from their folders each time.
@@ -51,7 +51,9 @@ UNINSTALL = {"bash": "complete -r dse\n", "zsh": "compdef -d dse\n", "fish": "co
 
 
 def run_completion(arguments: list[str]) -> int:
-    """Answer ``dse -sc install=SHELL``, ``uninstall=SHELL`` and ``query=SHELL``, whose line is in ``COMP_LINE``.
+    """Answer ``dse -sc install=SHELL``, ``uninstall=SHELL`` or ``query=SHELL``.
+
+    The line to complete is in ``COMP_LINE``.
 
     Raises:
         DesignError: no such request, or a shell that is not known.
@@ -153,11 +155,11 @@ def _next_parts(keys: Iterable[str], current: str) -> list[str]:
     """
     plus = current[: len(current) - len(current.lstrip("+~"))]
     start = current.removeprefix(plus)
-    found = _matching(keys, start)
-    if len(found) > MOST_KEYS:
-        ends = ((key, key.find(".", len(start))) for key in found)
-        found = list(dict.fromkeys(key[: end + 1] if end >= 0 else key for key, end in ends))
-    return [f"{plus}{key}" for key in found]
+    keys_found = _matching(keys, start)
+    if len(keys_found) > MOST_KEYS:
+        ends = ((key, key.find(".", len(start))) for key in keys_found)
+        keys_found = list(dict.fromkeys(key[: end + 1] if end >= 0 else key for key, end in ends))
+    return [f"{plus}{key}" for key in keys_found]
 
 
 def _key_values(name: str, key: str, value: str) -> list[str]:

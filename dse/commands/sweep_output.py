@@ -1,4 +1,4 @@
-"""Output of ``dse sweep``: a table with the best combinations first, a page with a figure, a CSV file, or JSON."""
+"""Output of ``dse sweep``: a table, a page with a figure, a CSV file, or JSON."""
 
 import shutil
 from collections.abc import Sequence
@@ -52,29 +52,29 @@ def write_sweep(
     if out and Path(out).suffix != ".csv":
         raise DesignError(f"sweep --out: expected a file name that ends in .csv, got {out}")
     with ProgressBar("sweep") as bar:
-        found = sweep(words, objective, trust=trust, progress=lambda done, total: bar.update(done, total, ""))
+        result = sweep(words, objective, trust=trust, progress=lambda done, total: bar.update(done, total, ""))
     if as_json:
-        print(format_json(sweep_document(found), indent=1))
+        print(format_json(sweep_document(result), indent=1))
     else:
-        _print_sweep(found, full=full)
+        _print_sweep(result, full=full)
     if out:
         with write_atomically(Path(out)) as place:
-            found.frame().to_csv(place, index=False)
+            result.frame().to_csv(place, index=False)
         say(f"wrote   {escape(out)}, in SI units")
-    if found.feasible:
+    if result.feasible:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_figure(build_sweep_figure(found), page)
+        write_figure(build_sweep_figure(result), page)
         say(f"wrote   {escape(str(page))}")
 
 
-def sweep_document(found: Sweep) -> SweepDocument:
+def sweep_document(result: Sweep) -> SweepDocument:
     """The document of a sweep, in SI."""
     return SweepDocument(
-        objective=found.objective,
-        better=found.better,
-        swept={address: [_plain_value(value) for value in values] for address, values in found.axes.items()},
-        designs=[_design_record(found, design) for design in found.designs],
-        refused_by=found.refused,
+        objective=result.objective,
+        better=result.better,
+        swept={address: [_plain_value(value) for value in values] for address, values in result.axes.items()},
+        designs=[_design_record(result, design) for design in result.designs],
+        refused_by=result.refusals,
     )
 
 
@@ -82,8 +82,8 @@ def _plain_value(value: object) -> str | float | bool | None:
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)
 
 
-def _design_record(found: Sweep, design: SweptDesign) -> SweptDesignRecord:
-    units = found.units
+def _design_record(result: Sweep, design: SweptDesign) -> SweptDesignRecord:
+    units = result.units
     return SweptDesignRecord(
         knobs={
             address: MeasuredRecord(value=value, unit=units[address])
@@ -98,23 +98,25 @@ def _design_record(found: Sweep, design: SweptDesign) -> SweptDesignRecord:
     )
 
 
-def _print_sweep(found: Sweep, *, full: bool) -> None:
+def _print_sweep(result: Sweep, *, full: bool) -> None:
     console = SafeConsole(160 if full else shutil.get_terminal_size((80, 24)).columns)
-    feasible, total = len(found.feasible), len(found.designs)
-    best = "most" if found.better == "max" else "least"
-    console.print(f"[bold]{count_text(total, 'combination')}[/], {feasible:,} feasible; {best} {escape(found.objective)} first")
+    feasible, total = len(result.feasible), len(result.designs)
+    best = "most" if result.better == "max" else "least"
+    console.print(
+        f"[bold]{count_text(total, 'combination')}[/], {feasible:,} feasible; {best} {escape(result.objective)} first"
+    )
     if feasible:
-        console.print(_designs_table(found, full=full))
+        console.print(_designs_table(result, full=full))
     left = feasible - MAX_ROWS
     if left > 0 and not full:
         console.print(f"{count_text(left, 'more design')}: --full prints all, --out FILE.csv writes all")
-    reasons = list(found.refused.items())[: None if full else MAX_REASONS]
+    reasons = list(result.refusals.items())[: None if full else MAX_REASONS]
     for reason, count in reasons:
-        example = next(design for design in found.designs if not design.feasible and reason in (design.limit, design.why))
-        what = " ".join(f"{address}={format_swept_value(found, address, value)}" for address, value in example.values.items())
+        example = next(design for design in result.designs if not design.feasible and reason in (design.limit, design.why))
+        what = " ".join(f"{address}={format_swept_value(result, address, value)}" for address, value in example.values.items())
         text = f"{count:,} infeasible: {reason}" + (f", as {what}: {example.why}" if example.limit else "")
         console.print(f"[yellow]{escape(_shortened(text, full))}[/]")
-    if rest := sum(found.refused.values()) - sum(count for _, count in reasons):
+    if rest := sum(result.refusals.values()) - sum(count for _, count in reasons):
         console.print(f"[yellow]{rest:,} infeasible for other reasons: --full names them[/]")
 
 
@@ -126,28 +128,30 @@ def _shortened(text: str, full: bool) -> str:
     return text if full or len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4].rsplit(' ', 1)[0]} ..."
 
 
-def _designs_table(found: Sweep, *, full: bool) -> Table:
+def _designs_table(result: Sweep, *, full: bool) -> Table:
     """A row a design: swept settings, the objective, and the metrics that people came for."""
-    beside = [name for name in (found.metrics if full else SHOWN_METRICS) if name in found.metrics and name != found.objective]
-    names = [found.objective, *(beside if full else beside[:SHOWN_BESIDE])]
+    beside = [
+        name for name in (result.metrics if full else SHOWN_METRICS) if name in result.metrics and name != result.objective
+    ]
+    names = [result.objective, *(beside if full else beside[:SHOWN_BESIDE])]
     table = Table(pad_edge=False, box=None, header_style="bold")
-    for address in found.axes:
-        table.add_column(escape(_short_address(found, address)), overflow="fold")
+    for address in result.axes:
+        table.add_column(escape(_short_address(result, address)), overflow="fold")
     for name in names:
         table.add_column(escape(name), justify="right", overflow="fold")
-    for design in found.feasible[: None if full else MAX_ROWS]:
+    for design in result.feasible[: None if full else MAX_ROWS]:
         table.add_row(
-            *(escape(format_swept_value(found, address, design.values.get(address))) for address in found.axes),
+            *(escape(format_swept_value(result, address, design.values.get(address))) for address in result.axes),
             *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
         )
     return table
 
 
-def _short_address(found: Sweep, address: str) -> str:
+def _short_address(result: Sweep, address: str) -> str:
     """The shortest end of an address that no other swept address has."""
     parts = address.split(".")
     for start in range(len(parts) - 1, 0, -1):
         short = ".".join(parts[start:])
-        if sum(other.endswith(f".{short}") or other == short for other in found.axes) == 1:
+        if sum(other.endswith(f".{short}") or other == short for other in result.axes) == 1:
             return short
     return address

@@ -80,7 +80,7 @@ def _parse_sweep_text(address: str, text: Any) -> dict[str, Any]:
 
 
 def parse_swept_override(override: str) -> dict[str, Any] | None:
-    """What an override sweeps, as ``values`` with ``unit`` where it has one; None if it has one value or none.
+    """Values that an override sweeps, with their unit if it has one; None if it sweeps nothing.
 
     A list sweeps its entries; a list of one list has one value, the inner list.
 

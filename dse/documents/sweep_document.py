@@ -18,7 +18,7 @@ class SweptDesignRecord(Record):
 
 
 class SweepDocument(Document):
-    """Every combination of the swept settings, feasible ones first, the best by the objective before others."""
+    """Every combination of the swept settings: feasible ones first, by the objective."""
 
     STAMP = "dse/sweep/1"
     COMMAND = "dse sweep --json"

@@ -1,4 +1,7 @@
-"""Rows of one study in a store: removal, and a new name; results of designs are shared by studies, and stay."""
+"""Rows of one study in a store: removal and a new name.
+
+Results of designs are shared by studies, and stay.
+"""
 
 import contextlib
 from collections.abc import Iterator

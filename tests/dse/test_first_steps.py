@@ -85,6 +85,7 @@ def test_a_sweep_is_answered_with_what_to_write(command: str, flag: str, typed: 
     assert code == 2
     assert "chips=[A,B]" in err
     assert "dse compare" in err
+    assert "dse sweep" in err
     assert "--trust" not in err
 
 

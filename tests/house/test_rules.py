@@ -39,6 +39,7 @@ ROOMS = {
     "sqlalchemy": {
         "dse/store/database.py",
         "dse/store/study_lock.py",
+        "dse/store/study_rows.py",
         "dse/store/integrity.py",
         "dse/store/store.py",
         "dse/store/tables.py",

@@ -1,6 +1,8 @@
 """Commands that answer a question at once: one design, chips side by side, a deployment, a fleet."""
 
+import contextlib
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,11 @@ from dse.space.errors import DesignError
 def _run_evaluate(typed: Namespace) -> int:
     from dse.config.compose import run_with_hydra
 
-    typed.words = name_as_override(typed.words)
+    typed.words = _with_target_engine(typed, name_as_override(typed.words))
+    if typed.out and not typed.to:
+        raise DesignError("evaluate --out: is the folder of the files of --to; add --to vllm, or remove it")
+    if typed.to and (vars(typed)["from"] or typed.design):
+        raise DesignError("evaluate --to: writes files of one design by its overrides; remove --from and --design")
     shortlist = vars(typed)["from"]
     _refuse_engine_args(typed, alone=not shortlist)
     if shortlist:
@@ -51,10 +57,13 @@ def _run_evaluate(typed: Namespace) -> int:
             status = print_evaluation_of(
                 config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
             )
+        if typed.to:
+            _write_design(config, typed)
         codes.append(status)
 
     codes: list[int] = []
-    run_with_hydra(hydra_line(typed), evaluate_composed_design)
+    with _refused_target(typed):
+        run_with_hydra(hydra_line(typed), evaluate_composed_design)
     return codes[0] if codes else 0
 
 
@@ -63,6 +72,18 @@ def _view(typed: Namespace) -> str:
     if sum((typed.full, typed.operators, typed.json)) > 1:
         raise DesignError("evaluate: --full, --operators and --json are three texts of one answer; remove all but one")
     return "full" if typed.full else "operators" if typed.operators else "screen"
+
+
+def _write_design(config: dict[str, Any], typed: Namespace) -> None:
+    """Files that start an evaluated design."""
+    from dse.commands.deployment_output import write_design_deployment
+    from dse.config.compose import find_study_folder
+    from dse.config.question import build_question
+
+    question = build_question({**config, "space": {}}, find_study_folder(config))
+    chip, vendor = str(config["choices"].get("chip", "this chip")), config["chip"].get("vendor")
+    folder = _target_folder(typed, "evaluate")
+    write_design_deployment(typed.to, question.base, question.workload.cases[0], chip, vendor, folder)
 
 
 def _evaluate_design(typed: Namespace) -> int:
@@ -119,12 +140,49 @@ def _run_capacity(typed: Namespace) -> int:
     _refuse_engine_args(typed)
     if names:
         raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
-    out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
-    with compile_notice("capacity"):
+    own_page = typed.out and not _names_folder(typed)
+    out = Path(typed.out) if own_page else Path("runs") / "capacity" / "capacity.html"
+    words = _with_target_engine(typed, words)
+    with compile_notice("capacity"), _refused_target(typed):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
     write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
+    if typed.to:
+        from dse.commands.deployment_output import write_capacity_deployments
+
+        write_capacity_deployments(sides, typed.to, _target_folder(typed, "capacity"))
     open_if_asked(typed, out)
     return 0
+
+
+def _with_target_engine(typed: Namespace, words: list[str]) -> list[str]:
+    """Overrides with the inference engine of ``--to``, if that was typed and no engine was."""
+    if not typed.to:
+        return words
+    from dse.analysis.deployment_files import choose_engine
+
+    return choose_engine(typed.to, words)
+
+
+@contextlib.contextmanager
+def _refused_target(typed: Namespace) -> Iterator[None]:
+    """Name ``--to`` where its inference engine does not serve the chip."""
+    try:
+        yield
+    except DesignError as error:
+        engine = str(error).partition("inference_engine: ")[2].partition(";")[0]
+        if not typed.to or not engine or any(word.startswith("inference_engine=") for word in typed.words[:-1]):
+            raise
+        raise DesignError(f"--to {typed.to}: {engine}; choose a chip that it serves, or another target") from None
+
+
+def _target_folder(typed: Namespace, command: str) -> Path:
+    """Folder of the files of ``--to``."""
+    return Path(typed.out) if _names_folder(typed) else Path("runs") / command / typed.to
+
+
+def _names_folder(typed: Namespace) -> bool:
+    """Whether ``--out`` is the folder of the files of ``--to``: a name without an ending."""
+    return bool(typed.to and typed.out and not Path(typed.out).suffix)
 
 
 def _refuse_engine_args(typed: Namespace, *, alone: bool = True) -> None:
@@ -150,6 +208,16 @@ def _run_fleet(typed: Namespace) -> int:
     return 0
 
 
+TO_FLAG = CommandFlag(
+    ("--to",),
+    "also write files that start this deployment: vllm, sglang, trtllm, dynamo or llm-d",
+    "TARGET",
+    "vllm",
+    default="no files",
+    completes="vllm sglang trtllm dynamo llm-d",
+)
+
+
 COMMANDS = {
     "evaluate": Command(
         "[overrides]",
@@ -166,6 +234,8 @@ overrides that choose presets: chip, model, mapping, workload, stack, inference_
             JSON_FLAG,
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json", default="none"),
             ENGINE_ARGS_FLAG,
+            TO_FLAG,
+            CommandFlag(("--out",), "with --to: folder of these files", "DIR", "deploy", default="runs/evaluate/TARGET"),
             CommandFlag(
                 ("--from",),
                 "evaluate each design of a shortlist that a report wrote; overrides apply to all of them",
@@ -232,7 +302,7 @@ values of a setting:
   'mapping.both.tp=range(1,9)'              from 1 to 8; a third number is the step
   'chip.l2.size=tag(MB, choice(32,64))'     with one unit; or ['32 MB','64 MB']
   workload.batch=[[1,32]]                   a list that is one value
-  model, workload, fidelity, precision, chip and mapping settings may be swept""",
+  mapping.precision.weights=[fp16,fp8]      words as well; presets, workload and fidelity too""",
         (
             CommandFlag(
                 ("--objective",),
@@ -282,9 +352,10 @@ overrides:
         (
             FULL_FLAG,
             JSON_FLAG,
-            out_flag("runs/capacity/capacity.html", "capacity.html"),
+            out_flag("runs/capacity/capacity.html", "capacity.html", "the page, or with --to DIR its files,"),
             OPEN_FLAG,
             ENGINE_ARGS_FLAG,
+            TO_FLAG,
             TRUST_FLAG,
         ),
         (

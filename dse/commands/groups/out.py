@@ -31,17 +31,6 @@ def _run_schema(typed: Namespace) -> int:
     return 0
 
 
-def _run_mcp(typed: Namespace) -> int:
-    if typed.words:
-        raise DesignError(f"mcp: takes no arguments, got {' '.join(typed.words)!r}")
-    try:
-        from dse.mcp_server.server import serve_mcp
-    except ImportError as error:
-        raise DesignError(f"mcp: {error}; pip install 'mesh-dse[mcp]'") from None
-    serve_mcp(allow_run=typed.allow_run)
-    return 0
-
-
 COMMANDS = {
     "export": Command(
         "STUDY --to FORMAT [store=URL]",
@@ -91,7 +80,6 @@ this command. Without --allow-run nothing is written; with it there is the tool 
 assistant is data: it cannot set flags or run code. Needs pip install 'mesh-dse[mcp]'.""",
         (CommandFlag(("--allow-run",), "also offer the tool run, which runs studies and stores their results in ./runs"),),
         ("dse mcp", "dse mcp --allow-run", "cd mine && dse mcp"),
-        run=_run_mcp,
     ),
 }
 """Commands of the group by name, in the order of the help."""
