@@ -65,6 +65,9 @@ LABELS = {
 SHARES = ("mfu", "slo_attainment", "bandwidth_efficiency", "compute_share")
 """Figures that are shares, shown in percent."""
 
+SPARE_FIGURES = ("goodput", "mfu", "latency", "cycles", "power")
+"""Figures that are left out where there is no room."""
+
 MAX_FIGURES, MAX_CASES = 8, 8
 """Figures and cases of a first screen at most."""
 
@@ -99,7 +102,7 @@ def evaluation_lines(evaluation: "Evaluation", width: int = SCREEN_WIDTH) -> lis
     """
     rows: list[ScreenRow | list[str]] = [*_question_rows(evaluation)]
     if evaluation.infeasible is not None:
-        rows += [*_infeasible_rows(evaluation), ScreenRow("more", MORE, needed=True)]
+        rows = [*_infeasible_rows(evaluation), *rows, ScreenRow("more", MORE, needed=True)]
         return format_screen(evaluation.title, rows, width)
     rows += _fit_rows(evaluation)
     rows += _case_rows(evaluation, width) if len(evaluation.cases) > 1 else _figure_rows(evaluation)
@@ -264,7 +267,7 @@ def _figure_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
             parts.append(f"measured {evaluation.rate_band}")
         elif name in bands:
             parts.append(band_text(bands[name]))
-        yield ScreenRow(LABELS.get(name, name), "; ".join(parts))
+        yield ScreenRow(LABELS.get(name, name), "; ".join(parts), spare=name in SPARE_FIGURES)
 
 
 def figure_text(name: str, value: float) -> str:
@@ -354,7 +357,7 @@ def _limit_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
     if advice := overload_advice(computed_metrics(evaluation.metrics), evaluation.design):
         yield ScreenRow("overload", advice, needed=True)
     best = None if SUBMESH_MARK in evaluation.fidelity else find_best_knob(evaluation.design, evaluation.workload)
-    yield ScreenRow("best knob", best.text + first if best else LATER)
+    yield ScreenRow("best knob", best.text + first if best else LATER, needed=best is not None)
 
 
 def _idle_text(evaluation: "Evaluation") -> str:
