@@ -68,7 +68,7 @@ SHARES = ("mfu", "slo_attainment", "bandwidth_efficiency", "compute_share")
 SPARE_FIGURES = ("goodput", "mfu", "latency", "cycles", "power")
 """Figures that are left out where there is no room."""
 
-MAX_FIGURES, MAX_CASES = 8, 8
+MAX_FIGURES, MAX_CASES = 8, 6
 """Figures and cases of a first screen at most."""
 
 NO_DECODE = "none with 1 output token"
