@@ -11,6 +11,7 @@ import numpy as np
 from dse.accuracy.residuals import ErrorBand
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.load_notes import trace_text
+from dse.analysis.metric_text import OF_PART, format_metric
 from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.evaluators import METRICS
@@ -254,8 +255,6 @@ def _requests_text(evaluation: "Evaluation") -> str:
 
 def _figure_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
     """The main figures of a single case, each with its error band."""
-    from dse.analysis.evaluation import OF_PART
-
     metrics = {name.removeprefix(OF_PART): value for name, value in computed_metrics(evaluation.metrics).items()}
     bands, case = {band.metric: band for band in evaluation.bands}, evaluation.workload.cases[0]
     names = MODEL_FIGURES if isinstance(case, BatchCase) else LOAD_FIGURES if isinstance(case, ServingLoad) else KERNEL_FIGURES
@@ -272,8 +271,6 @@ def _figure_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
 
 def figure_text(name: str, value: float) -> str:
     """A figure with its unit; shares in percent."""
-    from dse.analysis.evaluation import format_metric
-
     if name in SHARES:
         return f"{value:.3g}%" if not value else f"{value:.3%}" if value < 1e-3 else f"{value:.1%}"
     return f"{format_metric(name, value)}/Mtoken" if name == "price_per_mtoken" else format_metric(name, value)
