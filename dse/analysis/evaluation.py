@@ -14,6 +14,7 @@ from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_b
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
 from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
+from dse.analysis.metric_text import OF_PART, format_metric
 from dse.analysis.placement_facts import placement_facts
 from dse.analysis.published_formats import describe_published_formats, propose_published_formats
 from dse.analysis.withheld_metrics import WithheldMetrics, computed_metrics, nan_metrics
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dse.analysis.optimality_gap import OptimalityGap
-
-OF_PART = "part."
-"""What begins the names of metrics that are of a part of the mesh: nothing of the whole can be read off them."""
 
 BEYOND = "beyond measured rows: "
 """What begins the line of kernels that no measured row of the stack covers, or that rows say are slow."""
@@ -534,12 +532,6 @@ def _published_text(design: Design, workload: Workload, models: Mapping[str, Any
     """Published formats of the models that a workload runs; empty string of kernels by themselves."""
     runs_models = all(isinstance(case, BatchCase | ServingLoad) for case in workload.cases)
     return describe_published_formats(design, models) if runs_models else ""
-
-
-def format_metric(name: str, value: float) -> str:
-    """Value of a metric as text: with its unit, or the word that the value stands for."""
-    metric = METRICS[name.removeprefix(OF_PART)]
-    return metric.words[round(value)] if metric.words else format_quantity(value, metric.unit)
 
 
 def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:

@@ -4,13 +4,14 @@ At most 25 lines; the command line prints them, and they are what a notebook sho
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dse.accuracy.residuals import ErrorBand
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.load_notes import trace_text
+from dse.analysis.metric_text import OF_PART, format_metric
 from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.evaluators import METRICS
@@ -23,8 +24,8 @@ from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, ServingLoad
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen
 
-if TYPE_CHECKING:
-    from dse.analysis.evaluation import Evaluation
+Evaluation = Any
+"""An evaluated design as `dse.analysis.evaluation` has it, whose representation this module is."""
 
 MODEL_FIGURES = ("throughput", "ttft", "tpot", "latency", "mfu", "energy_per_token", "price_per_mtoken")
 """Figures of a static batch, by metric."""
@@ -65,7 +66,10 @@ LABELS = {
 SHARES = ("mfu", "slo_attainment", "bandwidth_efficiency", "compute_share")
 """Figures that are shares, shown in percent."""
 
-MAX_FIGURES, MAX_CASES = 8, 8
+SPARE_FIGURES = ("goodput", "mfu", "latency", "cycles", "power")
+"""Figures that are left out where there is no room."""
+
+MAX_FIGURES, MAX_CASES = 8, 6
 """Figures and cases of a first screen at most."""
 
 NO_DECODE = "none with 1 output token"
@@ -90,7 +94,7 @@ MORE = "--full all metrics, bands, areas, prices; --operators time by operator; 
 """Where to read on."""
 
 
-def evaluation_lines(evaluation: "Evaluation", width: int = SCREEN_WIDTH) -> list[str]:
+def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[str]:
     """Lines of the first screen of one evaluated design, at most 25.
 
     Args:
@@ -99,7 +103,7 @@ def evaluation_lines(evaluation: "Evaluation", width: int = SCREEN_WIDTH) -> lis
     """
     rows: list[ScreenRow | list[str]] = [*_question_rows(evaluation)]
     if evaluation.infeasible is not None:
-        rows += [*_infeasible_rows(evaluation), ScreenRow("more", MORE, needed=True)]
+        rows = [*_infeasible_rows(evaluation), *rows, ScreenRow("more", MORE, needed=True)]
         return format_screen(evaluation.title, rows, width)
     rows += _fit_rows(evaluation)
     rows += _case_rows(evaluation, width) if len(evaluation.cases) > 1 else _figure_rows(evaluation)
@@ -107,7 +111,7 @@ def evaluation_lines(evaluation: "Evaluation", width: int = SCREEN_WIDTH) -> lis
     return format_screen(evaluation.title, rows, width)
 
 
-def _question_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
+def _question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """What was asked: chip, mapping, formats, load, and what is measured of the software."""
     facts, cases = evaluation.facts(), evaluation.workload.cases
     yield ScreenRow("chip", f"{_chip_text(evaluation)}; fidelity {evaluation.fidelity}")
@@ -131,7 +135,7 @@ def _question_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
             yield ScreenRow(name, text)
 
 
-def _chip_text(evaluation: "Evaluation") -> str:
+def _chip_text(evaluation: Evaluation) -> str:
     """Chip with its changes, and how many chips or dies of it there are."""
     metrics, name = computed_metrics(evaluation.metrics), ", ".join((evaluation.names["chip"], *evaluation.changes))
     if "devices" in metrics:
@@ -160,7 +164,7 @@ def _request_lengths(case: BatchCase) -> tuple[Any, Any]:
     return np.repeat(prompt, count), np.repeat(output, count)
 
 
-def _served_rate(evaluation: "Evaluation") -> float:
+def _served_rate(evaluation: Evaluation) -> float:
     """Completed requests per time of a feasible load of one case; 0 if unknown. [1/s]"""
     alone = evaluation.infeasible is None and len(evaluation.cases) == 1
     return float(evaluation.metrics.get("request_throughput", 0.0)) if alone else 0.0
@@ -201,7 +205,7 @@ def _load_text(load: ServingLoad, served: float) -> str:
     return f"{len(requests):,} requests{arrivals}{trace_text(load)}{run}; {lengths_text(requests.prompt, requests.output)}{slo}"
 
 
-def _infeasible_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
+def _infeasible_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """The violated limit, by how much, what it is made of, and the nearest change that fits."""
     why = evaluation.infeasible
     assert why is not None
@@ -216,7 +220,7 @@ def _infeasible_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
         yield ScreenRow("cases", f"{len(fit)} of {len(evaluation.cases)} fit" + (f": {'; '.join(fit)}" if fit else ""))
 
 
-def memory_limit(evaluation: "Evaluation") -> Limit | None:
+def memory_limit(evaluation: Evaluation) -> Limit | None:
     """The fullest main memory of a design, else the fullest other memory; None if no limit says what holds it."""
     known = [limit for limit in limits(evaluation.design, evaluation.workload) if limit.unit == "B" and limit.parts]
     main = [limit for limit in known if limit.address.endswith(".capacity")]
@@ -225,7 +229,7 @@ def memory_limit(evaluation: "Evaluation") -> Limit | None:
     )
 
 
-def _fit_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
+def _fit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """Memory of a feasible design by what holds it, what is free, and the requests that have room at once."""
     if SUBMESH_MARK in evaluation.fidelity or (limit := memory_limit(evaluation)) is None:
         yield ScreenRow("fits", "yes, every limit holds")
@@ -238,7 +242,7 @@ def _fit_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
     yield ScreenRow("fits", f"yes, {whole}: {parts}; {free} free{_requests_text(evaluation)}", needed=True)
 
 
-def _requests_text(evaluation: "Evaluation") -> str:
+def _requests_text(evaluation: Evaluation) -> str:
     """How many requests have room at once; empty string where nothing says it."""
     metrics, case = computed_metrics(evaluation.metrics), evaluation.workload.cases[0]
     if isinstance(case, ServingLoad) and (count := metrics.get("kv_pool_requests")):
@@ -249,10 +253,8 @@ def _requests_text(evaluation: "Evaluation") -> str:
     return ""
 
 
-def _figure_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
+def _figure_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """The main figures of a single case, each with its error band."""
-    from dse.analysis.evaluation import OF_PART
-
     metrics = {name.removeprefix(OF_PART): value for name, value in computed_metrics(evaluation.metrics).items()}
     bands, case = {band.metric: band for band in evaluation.bands}, evaluation.workload.cases[0]
     names = MODEL_FIGURES if isinstance(case, BatchCase) else LOAD_FIGURES if isinstance(case, ServingLoad) else KERNEL_FIGURES
@@ -264,13 +266,11 @@ def _figure_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
             parts.append(f"measured {evaluation.rate_band}")
         elif name in bands:
             parts.append(band_text(bands[name]))
-        yield ScreenRow(LABELS.get(name, name), "; ".join(parts))
+        yield ScreenRow(LABELS.get(name, name), "; ".join(parts), spare=name in SPARE_FIGURES)
 
 
 def figure_text(name: str, value: float) -> str:
     """A figure with its unit; shares in percent."""
-    from dse.analysis.evaluation import format_metric
-
     if name in SHARES:
         return f"{value:.3g}%" if not value else f"{value:.3%}" if value < 1e-3 else f"{value:.1%}"
     return f"{format_metric(name, value)}/Mtoken" if name == "price_per_mtoken" else format_metric(name, value)
@@ -309,7 +309,7 @@ def band_text(band: ErrorBand) -> str:
     return f"measured {' to '.join(ends)} ({kind})"
 
 
-def _case_rows(evaluation: "Evaluation", width: int) -> Iterator[ScreenRow | list[str]]:
+def _case_rows(evaluation: Evaluation, width: int) -> Iterator[ScreenRow | list[str]]:
     """A table with a line a case, and the error bands of the mean."""
     for text in evaluation.max_rates[:2]:
         yield ScreenRow("max rate", text)
@@ -344,7 +344,7 @@ def distinct_labels(labels: Sequence[str]) -> list[str]:
     return [" ".join(each[head : len(each) - tail]).rstrip(",") or label for each, label in zip(words, labels, strict=True)]
 
 
-def _limit_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
+def _limit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """What takes the time, and the one setting whose step helps most."""
     first = ", of the first case" if len(evaluation.cases) > 1 else ""
     parts = evaluation.breakdown.seconds_by_cause()
@@ -354,10 +354,10 @@ def _limit_rows(evaluation: "Evaluation") -> Iterator[ScreenRow]:
     if advice := overload_advice(computed_metrics(evaluation.metrics), evaluation.design):
         yield ScreenRow("overload", advice, needed=True)
     best = None if SUBMESH_MARK in evaluation.fidelity else find_best_knob(evaluation.design, evaluation.workload)
-    yield ScreenRow("best knob", best.text + first if best else LATER)
+    yield ScreenRow("best knob", best.text + first if best else LATER, needed=best is not None)
 
 
-def _idle_text(evaluation: "Evaluation") -> str:
+def _idle_text(evaluation: Evaluation) -> str:
     """How long instances wait for requests; empty string where they do not."""
     rows, texts = evaluation.breakdown.rows, []
     for row in rows:

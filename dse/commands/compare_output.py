@@ -7,7 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dse.analysis.compare import ChipComparison, collect_comparison_notes, compare_best_mappings
-from dse.analysis.evaluation import BEYOND, format_metric, metric_records
+from dse.analysis.evaluation import BEYOND, metric_records
+from dse.analysis.metric_text import format_metric
 from dse.config import format_policy as formats
 from dse.config.setting_effects import NoEffect, find_settings_idle_in_all_designs, no_effect_records, print_no_effects
 from dse.documents.compare_document import ComparedChipRecord, CompareDocument, ComparedSearchRecord

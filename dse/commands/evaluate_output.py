@@ -16,13 +16,13 @@ from dse.analysis.evaluation import (
     CaseResult,
     Evaluation,
     evaluate_config,
-    format_metric,
     list_metric_rows,
     metric_records,
     operator_record,
 )
 from dse.analysis.load_notes import LoadNotes, class_records, kv_memory_records, trace_record, turn_records
 from dse.analysis.max_rate_text import max_rate_record
+from dse.analysis.metric_text import format_metric
 from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.setting_effects import no_effect_records, print_no_effects

@@ -25,12 +25,14 @@ class ScreenRow:
     Attributes:
         name: of at most eleven characters; empty string to continue the row above.
         text: of any length; it is wrapped.
-        needed: whether all of it is kept; other rows are cut from the last one on if there are too many lines.
+        needed: whether all of it is kept; other rows are cut from the longest one on if there are too many lines.
+        spare: whether it is left out if cutting is not enough.
     """
 
     name: str
     text: str
     needed: bool = False
+    spare: bool = False
 
 
 def format_screen(
@@ -38,7 +40,8 @@ def format_screen(
 ) -> list[str]:
     """Lines of a screen: its title, then named texts and the lines of tables, in order.
 
-    If there are more than `most` lines, the longest texts that are not needed lose their last lines.
+    If there are more than `most` lines, the longest texts that are not needed lose their last lines; then spare ones are left
+    out.
 
     Args:
         title: what was asked.
@@ -58,7 +61,11 @@ def format_screen(
     while len(heads) + sum(map(len, blocks)) > most:
         longest = max(cuttable, key=lambda place: (len(blocks[place]), place), default=-1)
         if longest < 0 or len(blocks[longest]) < 2:
-            break
+            spare = [place for place in cuttable if blocks[place] and rows[place].spare]  # type: ignore[union-attr]
+            if not spare:
+                break
+            blocks[spare[-1]] = []
+            continue
         blocks[longest] = _cut_line(blocks[longest][:-1], width)
     lines = list(heads)
     for row, block in zip(rows, blocks, strict=True):
