@@ -18,8 +18,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "studies/*/README.md", "studies/*/*.svg")
-PATTERNS += ("studies/*/*.png", "docs/architecture/*.md", "docs/guide/*.md", "docs/assets/*.svg")
+PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "docs/reference/*.md")
+PATTERNS += ("docs/architecture/*.md", "docs/guide/*.md", "docs/assets/*.svg")
+PATTERNS += ("studies/*/README.md", "studies/*/*.svg", "studies/*/*.png")
 
 INDEXES = ("docs/usage.md", "docs/studies.md", "docs/architecture.md")
 GALLERY = "docs/gallery.md"

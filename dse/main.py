@@ -308,11 +308,15 @@ def _run_calibrate(typed: Namespace) -> int:
 
 
 def _run_list(typed: Namespace) -> int:
+    if len(typed.words) > 2:
+        raise DesignError(f"list: expected a kind and a word, got {' '.join(typed.words)}; as in dse list chips h100")
+    if typed.words:
+        from dse.commands.reference_output import print_reference
+
+        return print_reference(typed.words[0], "".join(typed.words[1:]), as_json=typed.json)
     from dse.commands.study_output import print_studies
     from dse.config.overrides import find_study_paths
 
-    if typed.words:
-        raise DesignError(f"list: takes no arguments, got {' '.join(typed.words)!r}")
     return print_studies(find_study_paths(), as_json=typed.json)
 
 

@@ -376,12 +376,14 @@ options:
         hydra=True,
     ),
     "list": Command(
-        "",
-        "studies that ship, studies that ran here",
+        "[KIND [WORD]]",
+        "studies; or chips, models, mappings, stacks, knobs, metrics and others, a line each",
         """\
-Prints the studies that ship or are in ./studies, with their questions, and the state of those that ran in this folder.""",
+Prints the studies that ship or are in ./studies, with their questions, and the state of those that ran in this folder. With a
+kind, prints all of this kind, a line each: chips, models, mappings, stacks, engines, workloads, knobs, settings, options,
+metrics, studies, spaces and others. WORD keeps entries with this word in them; a whole name prints its entry.""",
         (CommandFlag(("--json",), "print everything as JSON"),),
-        ("dse list", "dse list | grep gemv", "dse list --json"),
+        ("dse list", "dse list chips", "dse list knobs l2"),
     ),
     "show": Command(
         "STUDY [store=URL]",

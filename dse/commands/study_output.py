@@ -12,6 +12,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
+from dse.commands.reference_output import kinds_text
 from dse.documents.list_document import ListDocument, ListedStudyRecord, StoredRunRecord
 from dse.evaluators import METRICS
 from dse.execution.certify import describe_certificate, read_certificate
@@ -285,7 +286,9 @@ def print_studies(known: dict[str, Path], *, as_json: bool) -> int:
         table.add_column(column, overflow="fold")
     for study in document.studies:
         table.add_row(escape(study.name), escape(study.question), escape(_ran_text(study.ran)))
-    SafeConsole(140).print(table)
+    console = SafeConsole(140)
+    console.print(table)
+    console.print(escape(kinds_text()))
     return 0
 
 

@@ -24,6 +24,7 @@ def document_types() -> dict[str, type[Document]]:
     from dse.documents.fleet_document import FleetDocument
     from dse.documents.front_document import FrontDocument, RunDocument
     from dse.documents.list_document import ListDocument
+    from dse.documents.reference_document import ReferenceDocument
     from dse.documents.robust_document import RobustDocument
     from dse.documents.validate_documents import ValidateDocument, ValidationDocument
     from dse.documents.whynot_document import WhynotDocument
@@ -44,6 +45,7 @@ def document_types() -> dict[str, type[Document]]:
         ClaimsDocument,
         CalibrateDocument,
         ListDocument,
+        ReferenceDocument,
         RunDocument,
     )
     return {document_name(document): document for document in declared}

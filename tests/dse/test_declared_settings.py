@@ -13,12 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dse.commands.notebook_api import find_study
-from dse.commands.settings_page import CONF, PAGE, USUAL_PRESET, read_preset, settings_page
 from dse.config.compose import compose, find_study_folder
 from dse.config.record_parser import USUAL_CHOICES, field_types, parse_settings, record_type
+from dse.config.untrusted_files import SHIPPED_CONF
 from dse.evaluators.serving.traces import SKIP_RULES
 from dse.execution.study import build_study
 from dse.execution.study_settings import GROUPS, describe_unread_settings
+from dse.reference.knobs import USUAL_PRESET
+from dse.reference.presets import preset_names, read_preset
 from dse.space.compatibility import case_type_of
 from dse.space.errors import DesignError
 from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at
@@ -36,15 +38,15 @@ INNER: dict[str, dict[str, Any]] = {
 
 
 def study_groups() -> Iterator[tuple[type, str, dict[str, Any]]]:
-    root = yaml.safe_load((CONF / "config.yaml").read_text())
+    root = yaml.safe_load((SHIPPED_CONF / "config.yaml").read_text())
     for name, kind in GROUPS.items():
-        own = root.get(name) or read_preset(CONF / name / f"{USUAL_PRESET[name]}.yaml")
+        own = root.get(name) or read_preset(name, USUAL_PRESET[name]).values
         yield kind, name, own
 
 
 def workload_groups() -> Iterator[tuple[type, str, dict[str, Any]]]:
-    for path in sorted((CONF / "workload").glob("*.yaml")):
-        spec = {key: value for key, value in read_preset(path).items() if key not in USUAL_CHOICES}
+    for name in preset_names("workload"):
+        spec = {key: value for key, value in read_preset("workload", name).values.items() if key not in USUAL_CHOICES}
         yield CombinationSettings, "workload", {key: value for key, value in spec.items() if key in COMBINATION}
         yield SETTINGS[case_type_of(spec)], "workload", {key: value for key, value in spec.items() if key not in COMBINATION}
 
@@ -180,10 +182,6 @@ def test_a_setting_that_is_left_out_is_missing_with_its_meaning() -> None:
         if spec.default is MISSING and spec.default_factory is MISSING:
             line = message(kind, address, {key: value for key, value in config.items() if key != spec.name})
             assert line.startswith(f"{address}.{spec.name}: missing"), line
-
-
-def test_the_page_of_settings_is_that_of_the_declarations() -> None:
-    assert PAGE.read_text() == settings_page()  # python -m dse.commands.settings_page writes it
 
 
 @pytest.mark.parametrize(
