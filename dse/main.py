@@ -123,7 +123,9 @@ def _run_evaluate(typed: Namespace) -> int:
         if typed.trace:
             raise DesignError("evaluate --trace: a timeline needs one design; evaluate it by its overrides, without --from")
         with _compile_notice("evaluate"):
-            print_shortlist(Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust)
+            print_shortlist(
+                Path(shortlist), [*typed.hydra, *typed.words], as_json=typed.json, trust=typed.trust, full=typed.full
+            )
         return 0
 
     if typed.design:
@@ -133,10 +135,21 @@ def _run_evaluate(typed: Namespace) -> int:
         from dse.commands.evaluate_output import print_evaluation_of
 
         with _compile_notice("evaluate"):
-            print_evaluation_of(config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
+            status = print_evaluation_of(
+                config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+            )
+        codes.append(status)
 
+    codes: list[int] = []
     run_with_hydra(_hydra_line(typed), evaluate_composed_design)
-    return 0
+    return codes[0] if codes else 0
+
+
+def _view(typed: Namespace) -> str:
+    """The text of an answer that is asked for: its first screen, all of it, or its operators."""
+    if sum((typed.full, typed.operators, typed.json)) > 1:
+        raise DesignError("evaluate: --full, --operators and --json are three texts of one answer; remove all but one")
+    return "full" if typed.full else "operators" if typed.operators else "screen"
 
 
 def _evaluate_design(typed: Namespace) -> int:
@@ -155,8 +168,9 @@ def _evaluate_design(typed: Namespace) -> int:
         raise DesignError(f"evaluate --design: {typed.design!r} and {' '.join(others)} both name a design; remove one of them")
     with _compile_notice("evaluate"):
         evaluation, config = evaluated_design(load(names[0], *places, trust=typed.trust), typed.design, trust=typed.trust)
-        print_answer(evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args)
-    return 0
+        return print_answer(
+            evaluation, config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
+        )
 
 
 def _run_compare(typed: Namespace) -> int:
@@ -165,7 +179,11 @@ def _run_compare(typed: Namespace) -> int:
 
     with _compile_notice("compare"):
         print_comparison(
-            [*typed.hydra, *typed.words], typed.objective or DEFAULT_OBJECTIVE, as_json=typed.json, trust=typed.trust
+            [*typed.hydra, *typed.words],
+            typed.objective or DEFAULT_OBJECTIVE,
+            as_json=typed.json,
+            trust=typed.trust,
+            full=typed.full,
         )
     return 0
 
@@ -181,7 +199,7 @@ def _run_capacity(typed: Namespace) -> int:
     out = Path(typed.out) if typed.out else Path("runs") / "capacity" / "capacity.html"
     with _compile_notice("capacity"):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
-    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args)
+    write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
     return 0
 
 
@@ -197,7 +215,7 @@ def _run_fleet(typed: Namespace) -> int:
     with _compile_notice("fleet"):
         query = parse_query([*typed.hydra, *words], **flags, trust=typed.trust)
         fleets = find_fleets(query, trust=typed.trust)
-    write_fleets(fleets, out, as_json=typed.json)
+    write_fleets(fleets, out, as_json=typed.json, full=typed.full)
     return 0
 
 
@@ -219,7 +237,7 @@ def _run_explain(typed: Namespace) -> int:
     from dse.commands.explain import run_explain
 
     names, words = _split_words(typed.words)
-    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 
@@ -246,7 +264,7 @@ def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
     names, words = _split_words(typed.words)
-    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust)
+    run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
 
@@ -349,11 +367,18 @@ def _run_mcp(typed: Namespace) -> int:
 def _run_show(typed: Namespace) -> int:
     name, overrides = _single_name("show", typed.words)
     from dse.commands.notebook_api import load
-    from dse.commands.study_output import print_study
+    from dse.commands.study_output import print_study, print_study_results
+    from dse.commands.study_screen import stored_study_lines
+    from dse.terminal.progress import print_lines, screen_width
 
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
-    return print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+    if typed.full:
+        print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
+        print_study_results(loaded.study, loaded.frame(), loaded.verification())
+        return 0
+    print_lines(stored_study_lines(loaded, screen_width()))
+    return 0
 
 
 def _run_export(typed: Namespace) -> int:

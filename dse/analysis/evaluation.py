@@ -406,23 +406,18 @@ class Evaluation:
         """Name, value with unit, and definition of every metric; none of an infeasible design."""
         return list_metric_rows(self.metrics) if self.infeasible is None else []
 
+    def first_screen(self, width: int = 80) -> list[str]:
+        """Lines of the first screen: question, fit, main figures with bands, limits and the best knob; at most 25."""
+        from dse.analysis.evaluation_screen import evaluation_lines
+
+        return evaluation_lines(self, width)
+
     def __repr__(self) -> str:
-        verdict = [f"infeasible: {self.infeasible}"] if self.infeasible else []
-        lines = [f"{name:10} {text}" for name, text in self.facts()]
-        measured = [f"  {band.metric:32}{band}" for band in self.bands if self.infeasible is None]
-        metrics = [f"  {name:32}{text}" for name, text, _ in self.rows()]
-        rates = [f"{'max rate':11}{text}" for text in self.max_rates]
-        return "\n".join([*verdict, self.title, *self._basis_lines, *rates, *lines, *metrics, *measured])
+        return "\n".join(self.first_screen())
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
-        verdict = [("infeasible", str(self.infeasible), "")] if self.infeasible else []
-        basis = [("measured", text, "") for text in self._basis_lines]
-        basis += [("max rate", text, "") for text in self.max_rates]
-        rows = [*verdict, *basis, *((name, text, "") for name, text in self.facts()), *self.rows()]
-        rows += [(band.metric, str(band), "") for band in self.bands if self.infeasible is None]
-        cells = ("".join(f"<td style='text-align:left'>{escape(text)}</td>" for text in row) for row in rows)
-        return f"<table><caption>{escape(self.title)}</caption>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        """The same, for notebooks."""
+        return f"<pre>{escape(repr(self))}</pre>"
 
 
 def evaluate_config(config: Mapping[str, Any]) -> Evaluation:

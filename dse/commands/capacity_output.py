@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dse.analysis.capacity import ChipCapacity, find_unread_overrides
 from dse.analysis.deployment_search import SimulatedDeployment, answered_rate, throughput_and_interactivity
@@ -34,15 +35,18 @@ from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole, say
+from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen
 from dse.terminal.signals import defer_signals
 
 MAX_ROWS = 12
 """Deployments in a chip's table, and points of its front."""
 
 
-def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, with_engine: bool = False) -> None:
-    """Write the page, and print the table or JSON, and how inference engines are started."""
+def write_capacity(
+    sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, with_engine: bool = False, full: bool = False
+) -> None:
+    """Write the page, and print the first screen, all tables or JSON, and how inference engines are started."""
     from dse.report.standalone_pages import build_capacity_page
 
     idle = _idle_settings(sides)
@@ -50,8 +54,10 @@ def write_capacity(sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, w
     print_no_effects(idle)
     if as_json:
         print(format_json(data, indent=1))
-    else:
+    elif full:
         _print_sides(sides)
+    else:
+        print_lines(capacity_lines(sides, screen_width()))
     for side in sides if with_engine else ():
         if side.best is not None:
             for line in engine_command_lines(side.best.candidate.design, side.load):
@@ -71,6 +77,78 @@ def _idle_settings(sides: Sequence[ChipCapacity]) -> tuple[NoEffect, ...]:
         if (best := side.best) and best.capacity and best.capacity.served
     ]
     return find_settings_idle_in_all_designs("capacity", answers, sides[0].typed)
+
+
+MAX_SCREEN_ROWS = 5
+"""Deployments or chips in the table of a first screen."""
+
+
+def capacity_lines(sides: Sequence[ChipCapacity], width: int = SCREEN_WIDTH) -> list[str]:
+    """Lines of the first screen: the best deployment of each chip, its figures, and the next deployments of a single chip.
+
+    Args:
+        sides: chips with their answers, or why there is none.
+        width: characters of a line at most.
+    """
+    good, rows = [side for side in sides if side.best], list[ScreenRow | list[str]]()
+    title = "no chip of these has an answer"
+    for side in good[:2]:
+        head, *texts = Text.from_markup(_answer_text(side)).plain.splitlines()
+        title = head if side is good[0] else title
+        found = sorted((_answer_row(text) for text in texts), key=lambda row: not row.needed)  # the answer first
+        if len(sides) > 1:
+            found = [replace(row, name=side.chip[:11] if row.name == "answer" else row.name) for row in found]
+            found = [row for row in found if row.name not in ("engine", "search")]
+        rows += found
+    if len(sides) > 1:
+        rows.insert(0, _best_lines(good, width))
+    elif good:
+        rows.append(_best_lines([good[0]] * len(_ranked_deployments(good[0])[:MAX_SCREEN_ROWS]), width, of_chip=True))
+    rows += [ScreenRow("no answer", f"{side.chip}: {side.why}") for side in sides if side.why]
+    rows.append(ScreenRow("more", "--full all deployments and latency against load; --json; the page", needed=True))
+    return format_screen(title, rows, width)
+
+
+def _answer_row(text: str) -> ScreenRow:
+    """A line of the answer as a named row of a first screen."""
+    names = {"stack ": "stack", "rate ": "measured", "served by ": "engine", "as ": "as", "without ": "without"}
+    for start, name in names.items():
+        if text.startswith(start):
+            return ScreenRow(name, text.removeprefix(start).strip(), needed=name == "as")
+    name, colon, rest = text.partition(": ")
+    if colon and name in ("note", "search", "also", "not fitted", BEYOND.removesuffix(": ")):
+        return ScreenRow("kernels" if name == BEYOND.removesuffix(": ") else name, rest)
+    return ScreenRow("answer", text, needed=True)
+
+
+def _best_lines(sides: Sequence[ChipCapacity], width: int, *, of_chip: bool = False) -> list[str]:
+    """A line a chip with its best deployment, or a line a deployment of one chip."""
+    cells = []
+    for place, side in enumerate(sides):
+        deployment = _ranked_deployments(side)[place] if of_chip else side.best
+        assert deployment is not None
+        data = _deployment_record(deployment, side)
+        cells.append(
+            [
+                data.deployment if of_chip else side.chip,
+                f"{deployment.rate * (1 if of_chip else side.cells):.4g}",
+                _known_text(data.ttft_s, "s"),
+                _known_text(data.tpot_s, "s"),
+                _known_text(data.tokens_per_s_user),
+                f"{data.tokens_per_s_device:.4g}",
+                format_dollars(deployment.per_mtoken),
+            ]
+        )
+    share = f"p{100 * sides[0].bounds.share:g}" if sides else ""
+    units = (
+        _rate_unit(sides[0]) if sides else "",
+        f"TTFT {share}",
+        f"TPOT {share}",
+        "token/s user",
+        "token/s dev",
+        "USD/Mtoken",
+    )
+    return format_columns(["deployment" if of_chip else "chip", *units], cells, width)
 
 
 def _print_sides(sides: Sequence[ChipCapacity]) -> None:

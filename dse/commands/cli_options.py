@@ -55,6 +55,7 @@ class Command:
 ENGINE_ARGS_FLAG = CommandFlag(
     ("--engine-args",), "also print the command line with which the inference engine is assumed to be started"
 )
+FULL_FLAG = CommandFlag(("--full",), "print all that is known instead of the first screen")
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OUT_FLAG = CommandFlag(("--out",), "write to this file instead of the run's folder", "FILE", "report.html")
 
@@ -106,11 +107,14 @@ overrides of the run:
         "[overrides]",
         "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
         """\
-Evaluates one design. Prints its settings, whether it is feasible, its metrics with their definitions, and the time and
-bottleneck of every operator. study=NAME --design ID evaluates a design of a study that ran here.
+Evaluates one design. Prints one screen: what was asked, whether it fits, the main figures with their error bands, what limits
+it, and the setting whose step helps most. --full has all metrics with their definitions, and --operators the time of every
+operator. Ends with 3 if the design violates a limit. study=NAME --design ID evaluates a design of a study that ran here.
 
 overrides that choose presets: chip, model, mapping, workload, stack, inference_engine (the options are the files of conf/)""",
         (
+            FULL_FLAG,
+            CommandFlag(("--operators",), "print the time by operator instead of the first screen"),
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--trace",), "write the timeline of the first step for Perfetto", "FILE", "step.json"),
             ENGINE_ARGS_FLAG,
@@ -144,6 +148,7 @@ overrides:
   space=NAME                    other mappings than those of conf/space/best*.yaml""",
         (
             CommandFlag(("--objective",), "metric by which the best mapping is chosen", "METRIC", "tpot"),
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             TRUST_FLAG,
         ),
@@ -177,6 +182,7 @@ overrides:
   workload.requests=2000 workload.arrivals=poisson seed=0     simulated requests
   space=NAME mapping.both.tp=4     searched settings (conf/space/capacity.yaml); a setting that is given is not searched""",
         (
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "capacity.html"),
             ENGINE_ARGS_FLAG,
@@ -217,6 +223,7 @@ overrides:
             CommandFlag(("--portfolio",), "models with their shares and overrides", "FILE", "portfolio.yaml"),
             CommandFlag(("--rent",), "rent of a chip, of each where there are several", "RENTS", "'h100=2.5 USD/hour'"),
             CommandFlag(("--by",), "order of chips: owned (default) or rented dollars, energy or chips", "WORD", "rented"),
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             CommandFlag(("--out",), "write the page to this file", "FILE", "fleet.html"),
             TRUST_FLAG,
@@ -243,6 +250,7 @@ overrides that name a design:
   without a study               as in dse evaluate; objectives as in +objectives.tpot=min""",
         (
             DESIGN,
+            FULL_FLAG,
             CommandFlag(("--json",), "print everything as JSON"),
             TRUST_FLAG,
         ),
@@ -303,7 +311,7 @@ Evaluates a design at the study's fidelity; overrides name it over the study's o
 designs: which designs of the front beat it, by how much in each objective, and in which knobs they differ. Of all that beat it,
 shows the one with the fewest changes, and these changes one by one, each time the best next one; and its distance from the
 front. Settings that no knob of the study moves count as one change.""",
-        (DESIGN, CommandFlag(("--json",), "print everything as JSON"), TRUST_FLAG),
+        (DESIGN, FULL_FLAG, CommandFlag(("--json",), "print everything as JSON"), TRUST_FLAG),
         (
             "dse whynot quickstart chip.cores=300 chip.l2.size='64 MB' mapping.both.tp=4",
             "dse whynot quickstart chip=ascend910b",
@@ -387,11 +395,12 @@ metrics, studies, spaces and others. WORD keeps entries with this word in them; 
     ),
     "show": Command(
         "STUDY [store=URL]",
-        "question, knobs, objectives and state of a study",
+        "question, state and front of a study, and what to do next; --full its knobs, constants and runs",
         """\
-Prints a study: question, objectives, constraints, workload, knobs with their values, and constants that were assumed or
-fitted, or have no source. For each run it prints time, CPU time, user, host, versions, commit and seed.""",
-        (TRUST_FLAG,),
+Prints one screen: question, state, objectives, knobs, the front with what varies on it, and the next commands. --full has
+constraints, workload, knobs with all values, and constants that were assumed or fitted, or have no source; and for each run
+time, CPU time, user, host, versions, commit and seed.""",
+        (FULL_FLAG, TRUST_FLAG),
         ("dse show quickstart", "dse show waferllm_gemv", "dse show quickstart store=runs/quickstart/results.sqlite"),
     ),
     "export": Command(

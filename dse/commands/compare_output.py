@@ -1,6 +1,6 @@
 """Output of ``dse compare``: one column a chip, metrics per area, energy and money; or JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -16,7 +16,8 @@ from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole
+from dse.terminal.progress import SafeConsole, print_lines, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
 SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
 """Metrics in the table, with what money says and the objective."""
@@ -28,8 +29,8 @@ SHOWN_BOTTLENECKS = 3
 """Parts of the machine that are named where time goes."""
 
 
-def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool) -> None:
-    """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`."""
+def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool, full: bool = False) -> None:
+    """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`, `full` for more than a screen."""
     objective = read_metric(objective)
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
@@ -37,6 +38,9 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
     print_no_effects(idle)
     if as_json:
         print(format_json(comparison_document(sides, objective, idle), indent=1))
+        return
+    if not full:
+        print_lines(comparison_lines(sides, objective, screen_width()))
         return
     console = SafeConsole(160)
     outcomes = [side.found for side in sides if side.found]
@@ -60,6 +64,80 @@ def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, tru
     for side in sides:
         if not side.found:
             console.print(f"[red]{escape(side.chip)}[/]  {escape(side.why)}")
+
+
+def comparison_lines(sides: Sequence[ChipComparison], objective: str, width: int = SCREEN_WIDTH) -> list[str]:
+    """Lines of the first screen of a comparison: a line a chip, what is measured, and the best chip.
+
+    Args:
+        sides: chips with their best designs, or why there is none.
+        objective: the metric that the best mapping is best in.
+        width: characters of a line at most.
+    """
+    found = {side.chip: (side, side.found) for side in sides if side.found}
+    rows: list[ScreenRow | list[str]] = []
+    title = "no chip of these has an answer"
+    if found:
+        first = next(iter(found.values()))[1]
+        title = first.title if len(first.cases) > 1 else first.cases[0].label
+        rows.append(ScreenRow("best", _best_text(sides, objective), needed=True))
+        rows.append(_chip_lines(sides, objective, width))
+        rows += _grouped_rows("mapping", {chip: f"{side.mapping}; {side.formats}" for chip, (side, _) in found.items()})
+        measured = {chip: f"throughput {answer.rate_band}" for chip, (_, answer) in found.items() if answer.rate_band}
+        rows += _grouped_rows("measured", measured)
+        stacks = {chip: answer.stack_basis.text for chip, (_, answer) in found.items() if answer.stack_basis}
+        rows += _grouped_rows("stack", {chip: text.removeprefix("stack ") for chip, text in stacks.items()})
+        rows += _grouped_rows(
+            "kernels", {chip: answer.kernel_basis for chip, (_, answer) in found.items() if answer.kernel_basis}
+        )
+        rows += [ScreenRow("note", notes)] if (notes := collect_comparison_notes(sides)) else []
+    rows += [ScreenRow("no answer", f"{side.chip}: {side.why}") for side in sides if not side.found]
+    rows.append(ScreenRow("more", "--full every metric, software, data sheets and the search; --json", needed=True))
+    return format_screen(title, rows, width)
+
+
+def _best_text(sides: Sequence[ChipComparison], objective: str) -> str:
+    """The chip that is best in the objective, and how far the next one is behind."""
+    known = {side.chip: side.found.metrics[objective] for side in sides if side.found and objective in side.found.metrics}
+    if not known:
+        return f"no chip has {objective}"
+    ranked = sorted(known, key=known.__getitem__, reverse=METRICS[objective].better == "max")
+    text = f"{ranked[0]} by {objective}, {format_metric(objective, known[ranked[0]])}"
+    if len(ranked) > 1 and known[ranked[1]]:
+        text += f", {known[ranked[0]] / known[ranked[1]] - 1:+.0%} against {ranked[1]}"
+    return f"{text}; each with its best mapping by the analytical model"
+
+
+def _chip_lines(sides: Sequence[ChipComparison], objective: str, width: int) -> list[str]:
+    """A line a chip: how many, main figures, and what takes most of the time."""
+    answers = [side.found for side in sides if side.found]
+    known = {name for answer in answers for name in answer.metrics}
+    speed = ("throughput", "ttft", "tpot") if "throughput" in known else ("latency", "mfu", "achieved_bandwidth")
+    names = [name for name in dict.fromkeys((objective, *speed, *MONEY, "energy_per_token")) if name in known]
+    place = min(len(speed), len(names)) + 1
+    cells = []
+    for side in (side for side in sides if side.found):
+        figures = [_cell_text(name, side) for name in names]
+        bound = _bound_text(side).partition(",")[0] or "-"
+        cells.append([side.chip, str(side.chips or "-"), *figures[:place], bound, *figures[place:]])
+    head, cells = stack_headers(["chip", "chips", *names[:place], "bound by", *names[place:]], cells)
+    return format_columns(head, cells, width)
+
+
+def _cell_text(name: str, side: ChipComparison) -> str:
+    return format_metric(name, side.found.metrics[name]) if side.found and name in side.found.metrics else "-"
+
+
+def _grouped_rows(name: str, texts: Mapping[str, str]) -> list[ScreenRow]:
+    """Texts of chips, equal ones together with the names of their chips."""
+    chips: dict[str, list[str]] = {}
+    for chip, text in texts.items():
+        chips.setdefault(text, []).append(chip)
+    alike = len(chips) == 1
+    return [
+        ScreenRow("" if place else name, text if alike else f"{', '.join(given)}: {text}")
+        for place, (text, given) in enumerate(chips.items())
+    ]
 
 
 def comparison_document(sides: Sequence[ChipComparison], objective: str, idle: Sequence[NoEffect]) -> CompareDocument:

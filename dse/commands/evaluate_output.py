@@ -23,6 +23,7 @@ from dse.analysis.evaluation import (
 )
 from dse.analysis.load_notes import LoadNotes, class_records, kv_memory_records, trace_record, turn_records
 from dse.analysis.max_rate_text import max_rate_record
+from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.config.setting_effects import no_effect_records, print_no_effects
 from dse.config.workloads import read_models
@@ -33,7 +34,6 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.silicon import area, price
 from dse.evaluators.silicon.published import Fact, published_facts, remarks
-from dse.explanations.advice import overload_advice
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
@@ -50,7 +50,8 @@ from dse.space.peaks import peaks
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, ServingLoad, WorkloadCase
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole
+from dse.terminal.progress import SafeConsole, print_lines, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH, format_columns
 
 SHOWN_EXCESS = 0.005
 """Share of useful operations from which on what is executed beside them is printed."""
@@ -62,22 +63,47 @@ MAX_CASE_COLUMNS = 6
 """Metrics of a case that fit side by side."""
 
 
-def print_evaluation_of(config: Mapping[str, Any], *, as_json: bool, trace: str = "", with_engine: bool = False) -> None:
-    """Evaluate and print the design of a composed configuration.
+OPERATOR_COLUMNS = (
+    *("segment", "operator", "time", "share", "bound", "FLOP", "bytes", "network", "basis", "executed"),
+    *("prefetched", "FLOP/B", "shape"),
+)
+"""Columns of operators alone, those first that are kept on a narrow terminal."""
+
+WORD_COLUMNS = ("segment", "operator", "shape", "bound", "basis")
+"""Columns of operators with words, which stand to the left."""
+
+VIEWS = ("screen", "full", "operators")
+"""Texts of an answer: its first screen, all that is known, and the time by operator alone."""
+
+INFEASIBLE_STATUS = 3
+"""Status with which a command ends whose design violates a limit."""
+
+
+def print_evaluation_of(
+    config: Mapping[str, Any], *, as_json: bool, trace: str = "", with_engine: bool = False, view: str = VIEWS[0]
+) -> int:
+    """Evaluate and print the design of a composed configuration; returns the command's status.
 
     Args:
         config: as `dse.config.compose.compose` returns it.
         as_json: all that is known, for machines.
         trace: a file for the timeline; "" for none.
         with_engine: whether to print how the inference engine is assumed to be started.
+        view: one of `VIEWS`.
     """
-    print_answer(evaluate_config(config), config, as_json=as_json, trace=trace, with_engine=with_engine)
+    return print_answer(evaluate_config(config), config, as_json=as_json, trace=trace, with_engine=with_engine, view=view)
 
 
 def print_answer(
-    evaluation: Evaluation, config: Mapping[str, Any], *, as_json: bool, trace: str = "", with_engine: bool = False
-) -> None:
-    """Print an answer to a composed configuration and write its trace."""
+    evaluation: Evaluation,
+    config: Mapping[str, Any],
+    *,
+    as_json: bool,
+    trace: str = "",
+    with_engine: bool = False,
+    view: str = VIEWS[0],
+) -> int:
+    """Print an answer to a composed configuration and write its trace; returns 3 if the design is infeasible, else 0."""
     lines = (
         [line for case in evaluation.workload.cases for line in engine_command_lines(evaluation.design, case)]
         if with_engine
@@ -87,11 +113,37 @@ def print_answer(
         write_trace(evaluation.breakdown, evaluation.profile, Path(trace))
     if as_json:
         print(format_json(evaluation_record(evaluation), indent=1))
-    else:
+    elif view == "full":
         print_evaluation(evaluation, config)
+    elif view == "operators":
+        print_operators(evaluation)
+    else:
+        print_lines(evaluation.first_screen(screen_width()))
     for line in dict.fromkeys(lines):
         print(line)
     print_no_effects(evaluation.without_effect)
+    return INFEASIBLE_STATUS if evaluation.infeasible is not None else 0
+
+
+def print_operators(evaluation: Evaluation) -> None:
+    """Print the time by operator of the first case, and what limits it; the violated limit of an infeasible design."""
+    console = SafeConsole(SCREEN_WIDTH)
+    console.print(f"[bold]{escape(evaluation.title)}[/]")
+    if evaluation.infeasible is not None:
+        console.print(f"[red]infeasible:[/] {escape(str(evaluation.infeasible))}")
+        return
+    parts = evaluation.breakdown
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
+        rows = [row for row in parts.rows if row.phase == phase]
+        work = sum(max(row.seconds, 0.0) for row in rows)
+        cells = [_row_cells(row, work, basis=bool(evaluation.kernel_basis)) for row in rows]
+        names = [name for name in OPERATOR_COLUMNS if any(cell[name] for cell in cells)]
+        words = [place for place, name in enumerate(names) if name in WORD_COLUMNS]
+        heading = f"{phase}, first case: {format_quantity(sum(row.seconds for row in rows), 's')}, all layers and steps"
+        lines = format_columns(names, [[cell[name] for name in names] for cell in cells], console.width, left=words)
+        print_lines([heading, *lines])
+    if parts.rows:
+        console.print(_bound_text(parts))
 
 
 def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
@@ -116,18 +168,8 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
             )
     for name, text in evaluation.facts():
         console.print(f"{name:11} {escape(text)}")
-    console.print(_metrics_table(evaluation))
-    if evaluation.bands:
-        console.print(_bands_table(evaluation))
-    metrics = computed_metrics(evaluation.metrics)
-    if held := overload_advice(metrics, evaluation.design):
-        console.print(f"{format_metric('load_status', metrics['load_status'])}: {held}")
-    if cases > 1:
-        console.print(_cases_table(evaluation))
-    for phase in dict.fromkeys(row.phase for row in parts.rows):
-        console.print(_operators_table(phase, evaluation))
-    if parts.rows:
-        console.print(_bound_text(parts))
+    if evaluation.infeasible is None:
+        _print_metrics(console, evaluation)
     if evaluation.certificate is not None:
         console.print(f"optimality gap: {evaluation.certificate}")
     if over_time := _over_time(evaluation):
@@ -143,6 +185,22 @@ def print_evaluation(evaluation: Evaluation, config: Mapping[str, Any]) -> None:
             console.print(f"{name} of {whose}: {total:.4g} {unit} = {' + '.join(texts)}")
     if parts.price:
         console.print(_dies_text(evaluation.design.chip))
+
+
+def _print_metrics(console: SafeConsole, evaluation: Evaluation) -> None:
+    """Print metrics with definitions and bands, cases and operators of a feasible design."""
+    console.print(_metrics_table(evaluation))
+    if evaluation.bands:
+        console.print(_bands_table(evaluation))
+    metrics, parts = computed_metrics(evaluation.metrics), evaluation.breakdown
+    if held := overload_advice(metrics, evaluation.design):
+        console.print(f"{format_metric('load_status', metrics['load_status'])}: {held}")
+    if len(evaluation.cases) > 1:
+        console.print(_cases_table(evaluation))
+    for phase in dict.fromkeys(row.phase for row in parts.rows):
+        console.print(_operators_table(phase, evaluation))
+    if parts.rows:
+        console.print(_bound_text(parts))
 
 
 def _dies_text(chip: Chip) -> str:
@@ -310,8 +368,7 @@ def _model_record(model: Model) -> ModelRecord:
 
 def _metrics_table(evaluation: Evaluation) -> Table:
     many = f"all {len(evaluation.cases)} cases together: mean, maximum or minimum" if len(evaluation.cases) > 1 else ""
-    held = "as if every limit held" if evaluation.infeasible is not None else ""
-    title = "; ".join(text for text in (held, many, f"of {evaluation.part}" if evaluation.part else "") if text)
+    title = "; ".join(text for text in (many, f"of {evaluation.part}" if evaluation.part else "") if text)
     table = Table(box=None, show_header=False, title=title or None, title_justify="left")
     for _ in range(3):
         table.add_column()
@@ -357,9 +414,7 @@ def _operators_table(phase: str, evaluation: Evaluation) -> Table:
     cells = [_row_cells(row, work, basis=bool(evaluation.kernel_basis)) for row in rows]
     for column in list(cells[0]):
         if any(row[column] for row in cells):
-            table.add_column(
-                column, justify="left" if column in ("segment", "operator", "shape", "bound", "basis") else "right"
-            )
+            table.add_column(column, justify="left" if column in WORD_COLUMNS else "right")
         else:  # what no operator of this chip has
             for row in cells:
                 del row[column]
@@ -373,7 +428,7 @@ def _row_cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]
         "segment": row.segment,
         "operator": row.operator,
         "shape": row.shape,
-        "FLOP": format_quantity(row.flop, "op", 3) if row.flop else "",
+        "FLOP": _flop_text(row.flop) if row.flop else "",
         "executed": _executed_text(row),
         "bytes": format_quantity(row.nbytes, "B", 3) if row.nbytes else "",
         "FLOP/B": f"{row.intensity:.3g}" if row.intensity else "",
@@ -386,11 +441,16 @@ def _row_cells(row: BreakdownRow, work: float, *, basis: bool) -> dict[str, str]
     }
 
 
+def _flop_text(flop: float) -> str:
+    """Floating-point operations with a decimal prefix, as "2.93 TFLOP"."""
+    return format_quantity(flop, "op", 3).replace("op", "FLOP")
+
+
 def _executed_text(row: BreakdownRow) -> str:
     """How many times useful operations are executed, and why; nothing where no more are."""
     if not row.executed_flop or not row.excess or row.executed_flop < (1 + SHOWN_EXCESS) * row.flop:
         return ""
-    times = f"{row.executed_flop / row.flop:.3g} x" if row.flop else format_quantity(row.executed_flop, "op", 3)
+    times = f"{row.executed_flop / row.flop:.3g} x" if row.flop else _flop_text(row.executed_flop)
     return f"{times} {row.cause}"
 
 

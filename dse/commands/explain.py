@@ -13,6 +13,7 @@ from dse.commands.explain_output import (
     print_explanation_stage,
     print_front_explanation,
 )
+from dse.commands.explanation_screen import dominance_lines, explanation_lines, front_explanation_lines
 from dse.commands.notebook_api import StoredStudy, flatten_overrides, load
 from dse.commands.whynot_output import dominance_record, print_path, print_position
 from dse.config.compose import compose, find_study_folder, run_with_hydra
@@ -49,14 +50,7 @@ from dse.explanations.explanation import (
 )
 from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.near_feasible import find_near_feasible_designs
-from dse.explanations.neighbours import (
-    DesignOutcome,
-    StudyGoal,
-    build_neighbourhood_space,
-    evaluate_points,
-    knob_values_of,
-    list_base_neighbours,
-)
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points
 from dse.explanations.shadow_prices import MAX_RELAXATION
 from dse.explanations.stored_design import find_stored_design
 from dse.report.caveats import collect_study_caveats, select_distinct_front
@@ -65,8 +59,9 @@ from dse.report.page_cache import BINDING, PageCache, breakdown_question
 from dse.report.sampled_front import cached_front_sample
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.neighbourhood import build_neighbourhood_space, knob_values_of, list_base_neighbours
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import ProgressBar
+from dse.terminal.progress import ProgressBar, print_lines, screen_width
 
 DEFAULT_OBJECTIVES = ("throughput_per_system_mm2", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
 """What a design is explained by where nobody says objectives: those of these that it has."""
@@ -232,14 +227,17 @@ def loaded_front_record(loaded: StoredStudy) -> FrontDocument:
     return front_explanation_record(*_front_arguments(loaded))
 
 
-def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool) -> None:
-    """Print the front of a study, the effects of its knobs and the cost of its constraints."""
+def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool, full: bool = False) -> None:
+    """Print the front of a study, the effects of its knobs and the cost of its constraints; one screen unless `full`."""
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return
     loaded, _ = _load_study(name, overrides, trust=trust)
     study, members, spent, prices, notes, _, sample, order = _front_arguments(loaded)
-    print_front_explanation(study, members, spent, prices, notes, sample, order)
+    if full:
+        print_front_explanation(study, members, spent, prices, notes, sample, order)
+    else:
+        print_lines(front_explanation_lines(study, members, spent, prices, notes, sample, screen_width()))
 
 
 def explain_dominance(
@@ -275,7 +273,9 @@ def explain_dominance(
     return place_study_design(study, frame, design, seconds=seconds, show=show, watch=watch)
 
 
-def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+def run_whynot(
+    names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool, full: bool = False
+) -> None:
     """Run ``dse whynot``; returns the exit status.
 
     Args:
@@ -291,17 +291,21 @@ def run_whynot(names: Sequence[str], typed: Sequence[str], which: str, *, as_jso
 
     def show(dominance: DominanceReport) -> None:
         print_no_effects(dominance.without_effect)
-        if not as_json:
+        if full and not as_json:
             print_position(dominance)
 
     dominance = explain_dominance(names[0], *typed, which=which, trust=trust, show=show, watch=show_progress)
     if as_json:
         print(format_json(dominance_record(dominance), indent=1))
-    else:
+    elif full:
         print_path(dominance)
+    else:
+        print_lines(dominance_lines(dominance, screen_width()))
 
 
-def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool) -> None:
+def run_explain(
+    names: Sequence[str], typed: Sequence[str], which: str, *, as_json: bool, trust: bool, full: bool = False
+) -> None:
     """Run ``dse explain`` for one design, for a design of a study, or for the front of a study.
 
     Args:
@@ -319,18 +323,20 @@ def run_explain(names: Sequence[str], typed: Sequence[str], which: str, *, as_js
             f"explain --design: {which!r} is a design of a study; name it, as in dse explain quickstart --design {which}"
         )
     if names and not which and all(word.startswith(PLACE) for word in typed):
-        print_study_front(names[0], *typed, trust=trust, as_json=as_json)
+        print_study_front(names[0], *typed, trust=trust, as_json=as_json, full=full)
         return
 
     def show(stage: str, explanation: Explanation) -> None:
         if stage == STAGES[0]:
             print_no_effects(explanation.without_effect)
-        if not as_json:
+        if full and not as_json:
             print_explanation_stage(stage, explanation)
 
     def print_record(explanation: Explanation) -> None:
         if as_json:
             print(format_json(explanation_record(explanation), indent=1))
+        elif not full:
+            print_lines(explanation_lines(explanation, screen_width()))
 
     if names:
         print_record(explain_study_design(names[0], which, *typed, trust=trust, show=show, watch=show_progress))

@@ -285,9 +285,12 @@ def print_front_explanation(
     for member in most:
         cells = [f"{ranks[member.name]:,}", member.name]
         cells += [escape(", ".join(order.undecided.get(member.name, ())))] if order.undecided else []
-        cells += [_most_of(shares.get(member.name))]
+        cells += [largest_shares_text(shares.get(member.name))]
         for name in study.objectives:
-            cells += [format_metric(member.point.metrics[name], METRICS[name].unit), escape(_best_step(study, member, name))]
+            cells += [
+                format_metric(member.point.metrics[name], METRICS[name].unit),
+                escape(best_step_text(study, member, name)),
+            ]
         table.add_row(*cells)
     console.print(table if members else f"front of {study.name}: no design meets every limit and constraint")
     print_sample(sample)
@@ -310,14 +313,14 @@ LARGEST = 3
 """Parts of the machine that are named where time goes."""
 
 
-def _most_of(shares: Mapping[str, float] | None) -> str:
+def largest_shares_text(shares: Mapping[str, float] | None) -> str:
     """The largest shares of the time, from a hundredth on."""
     if shares is None:
         return "no time left"
     return ", ".join(f"{name} {share:.0%}" for name, share in list(shares.items())[:LARGEST] if share >= 0.01)
 
 
-def _best_step(study: Study, member: FrontMember, name: str) -> str:
+def best_step_text(study: Study, member: FrontMember, name: str) -> str:
     """The feasible step that gains most in an objective."""
     if member.changes is None:
         return "no time left"

@@ -27,7 +27,8 @@ from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole, say
+from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen
 from dse.terminal.signals import defer_signals
 
 KWH = 3.6e6
@@ -42,8 +43,8 @@ MEANINGS = (
 """What an answer assumes, a line each."""
 
 
-def write_fleets(fleets: Sequence[ChipFleet], out: Path, *, as_json: bool) -> None:
-    """Write the page, and print tables or JSON."""
+def write_fleets(fleets: Sequence[ChipFleet], out: Path, *, as_json: bool, full: bool = False) -> None:
+    """Write the page, and print the first screen, all tables or JSON."""
     from dse.report.standalone_pages import build_fleet_page
 
     idle = _idle_settings(fleets)
@@ -51,8 +52,10 @@ def write_fleets(fleets: Sequence[ChipFleet], out: Path, *, as_json: bool) -> No
     print_no_effects(idle)
     if as_json:
         print(format_json(data, indent=1))
-    else:
+    elif full:
         _print_fleets(fleets)
+    else:
+        print_lines(fleet_lines(fleets, screen_width()))
     out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
     with defer_signals(), write_atomically(out) as place:
         place.write_text(build_fleet_page(data), encoding="utf-8")
@@ -88,6 +91,43 @@ def describe_systems(query: FleetQuery, pool: FleetPool) -> str:
         f"each model: as many systems as its rate takes, {spare}; a system {starts}; each sees "
         f"{pool.system.arrivals} arrivals, as at its maximum rate"
     )
+
+
+def fleet_lines(fleets: Sequence[ChipFleet], width: int = SCREEN_WIDTH) -> list[str]:
+    """Lines of the first screen of fleets: the day, the systems, and what a day takes by chip.
+
+    Args:
+        fleets: chips with their fleets, or why there is none.
+        width: characters of a line at most.
+    """
+    good, query = [fleet for fleet in fleets if not fleet.why], fleets[0].query
+    rows: list[ScreenRow | list[str]] = [ScreenRow("day", describe_day(query), needed=True)]
+    rows.append(ScreenRow("systems", describe_systems(query, good[0].scaled[0])))
+    for fleet in good:
+        for pool in fleet.scaled:
+            needed, chips = pool.schedule.needed, round(pool.system.chips)
+            span = f"{min(needed):,} to {max(needed):,} systems of {count_text(chips, 'chip')} in an hour"
+            rows.append(ScreenRow(fleet.chip[:11], f"{span}; {_pool_text(pool)}"))
+            basis = pool.system.evaluation.stack_basis
+            rows += (
+                [ScreenRow("measured", band)] if basis and (band := basis.rate_band(pool.system.max_rate, "requests/s")) else []
+            )
+            rows += [ScreenRow("note", text) for text in (_caveat(pool), pool.system.evaluation.extrapolation_text) if text]
+    cells = [
+        [f"{fleet.chip} {name}", *_totals_cells(totals)]
+        for fleet in good
+        for name, totals in (("scaled", fleet.totals), ("fixed", fleet.fixed_totals))
+    ]
+    cells += [[f"{good[0].chip} saved", "", *_saved_cells(good[0])]] if len(good) == 1 else []
+    head = ["a day", "chips", "chip-hours", "busy", "energy", "owned", "/Mtoken", "rented", "/Mtoken"]
+    rows.append(format_columns(head, cells, width))
+    rows += [ScreenRow("scaled", MEANINGS[0].partition(": ")[2]), ScreenRow("owned", MEANINGS[2].partition(": ")[2])]
+    if unknown := [fleet.chip for fleet in good if math.isnan(fleet.totals.rent)]:
+        rows.append(ScreenRow("rented", f"no rent of {', '.join(unknown)} is known; set --rent '{unknown[0]}=2.5 USD/hour'"))
+    rows += [ScreenRow("no answer", f"{fleet.chip}: {fleet.why}") for fleet in fleets if fleet.why]
+    rows.append(ScreenRow("more", "--full every hour; --json; the page", needed=True))
+    models = ", ".join(pool.system.load.model.name for pool in good[0].scaled)
+    return format_screen(f"Fleet of {models} on {', '.join(fleet.chip for fleet in fleets)}", rows, width)
 
 
 def _print_fleets(fleets: Sequence[ChipFleet]) -> None:

@@ -16,9 +16,8 @@ from dse.commands.study_output import (
     describe_load,
     format_case_labels,
     print_certificate,
-    print_front,
-    print_verification,
 )
+from dse.commands.study_screen import study_lines
 from dse.config.compose import find_study_folder
 from dse.config.metric_expressions import extend_with_derived_metrics
 from dse.config.record_parser import USUAL_CHOICES
@@ -52,7 +51,7 @@ from dse.space.safe_text import count_text, describe_left_out, mask_passwords, m
 from dse.store.database import strip_password
 from dse.store.store import SEARCH, DesignResult, Store
 from dse.terminal.atomic_files import write_atomically
-from dse.terminal.progress import ProgressBar, ProgressCallback, say, skip_progress
+from dse.terminal.progress import ProgressBar, ProgressCallback, print_lines, say, screen_width, skip_progress
 from dse.terminal.signals import exit_status
 
 
@@ -136,10 +135,9 @@ def _run_stages(study: Study, store: Store, report_progress: ProgressCallback) -
             store.end(number, "failed", {**elapsed(), "error": mask_passwords(f"{type(error).__name__}: {error}")})
         raise
     store.end(number, "done", done)
-    print_front(study, frame, cached_front_sample(study, frame, PageCache(study), seconds=0.0))
+    sample = cached_front_sample(study, frame, PageCache(study), seconds=0.0)
+    print_lines(study_lines(study, store.runs(study.name), frame, sample, checked, screen_width()))
     print_certificate(study)
-    if checked is not None:
-        print_verification(study, checked)
     for knob in idle:
         say(f"[yellow]note[/]  {escape(knob)}")
     say(f"report  {escape(str(path))}")

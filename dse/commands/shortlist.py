@@ -19,22 +19,26 @@ from dse.config.compose import compose
 from dse.documents.evaluate_document import ShortlistDocument
 from dse.space.errors import DesignError, suggest_nearest
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole
+from dse.terminal.progress import SafeConsole, print_lines, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH
 
 VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 
-def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool) -> None:
-    """Print each evaluated design of a file, in its order."""
+def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool, full: bool = False) -> None:
+    """Print the first screen of each evaluated design of a file, in its order; all that is known of each if `full`."""
     evaluations = _evaluate_designs(path, more, trust=trust)
     if as_json:
         designs = {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}
         print(format_json(ShortlistDocument(designs=designs), indent=1))
         return
-    console = SafeConsole(150)
+    console = SafeConsole(150 if full else SCREEN_WIDTH)
     for name, (evaluation, config) in evaluations.items():
         console.rule(f"[bold]{escape(name)}[/]", align="left")
-        print_evaluation(evaluation, config)
+        if full:
+            print_evaluation(evaluation, config)
+        else:
+            print_lines(evaluation.first_screen(screen_width()))
 
 
 def evaluate_shortlist(path: Path, more: Sequence[str] = (), *, trust: bool = False) -> dict[str, Evaluation]:

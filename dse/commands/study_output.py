@@ -25,6 +25,8 @@ from dse.explanations.advice import count_rejections, find_smallest_relaxation
 from dse.explanations.sample_noise import KEPT, OFFERED_LOAD, FrontSample, fixed_rate_text
 from dse.report.caveats import describe_stacks
 from dse.report.kind_order import estimate_kind_bands, find_kind_order, has_several_kinds
+from dse.report.page_cache import PageCache
+from dse.report.sampled_front import cached_front_sample
 from dse.space.design import make_ids
 from dse.space.errors import DesignError
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -398,6 +400,14 @@ def print_study(
     for run in runs:
         console.print(f"run          {escape(_run_text(run))}")
     return 0
+
+
+def print_study_results(study: Study, frame: pd.DataFrame, verification: Verification | None) -> None:
+    """Print the front of a study and its verification; nothing without results."""
+    if len(frame):
+        print_front(study, frame, cached_front_sample(study, frame, PageCache(study), seconds=0.0))
+    if verification is not None:
+        print_verification(study, verification)
 
 
 def print_certificate(study: Study) -> None:

@@ -51,15 +51,9 @@ def print_position(dominance: DominanceReport) -> None:
     console.print(f"metrics   {escape(format_metrics(dominance.goal, dominance.point))}, by {dominance.goal.fidelity}")
     console.print(f"feasible  {'yes' if dominance.point.feasible else f'no: {escape(dominance.point.violations_text)}'}")
     print_tied_leaves(console, dominance.space, dominance.values, dominance.space.base)
-    if dominance.outside:
-        pairs = {
-            address: (_leaf_text(dominance, address, old), _leaf_text(dominance, address, new))
-            for address, (old, new) in dominance.outside.items()
-        }
-        differ = [f"{address} {new} (study: {old})" for address, (old, new) in pairs.items()]
-        differ[SHOWN:] = [f"and {len(differ) - SHOWN} more with --json"] if len(differ) > SHOWN else []
-        console.print(f"outside   no knob of the study moves: {escape(', '.join(differ))}")
-    console.print(f"distance  {escape(_distance_text(dominance))}")
+    if outside := outside_text(dominance):
+        console.print(f"outside   {escape(outside)}")
+    console.print(f"distance  {escape(distance_text(dominance))}")
     if dominance.box is not None:
         member = f"the front's {make_ids([dominance.space.key_at(dominance.box.member)])[0]}" if dominance.box.member else ""
         console.print(f"certified {escape(dominance.box.describe(member))}")
@@ -83,6 +77,19 @@ def print_path(dominance: DominanceReport) -> None:
         )
 
 
+def outside_text(dominance: DominanceReport) -> str:
+    """Settings in which a design differs from its study and that no knob moves; empty string if there are none."""
+    if not dominance.outside:
+        return ""
+    pairs = {
+        address: (_leaf_text(dominance, address, old), _leaf_text(dominance, address, new))
+        for address, (old, new) in dominance.outside.items()
+    }
+    differ = [f"{address} {new} (study: {old})" for address, (old, new) in pairs.items()]
+    differ[SHOWN:] = [f"and {len(differ) - SHOWN} more with --json"] if len(differ) > SHOWN else []
+    return f"no knob of the study moves: {', '.join(differ)}"
+
+
 def _leaf_text(dominance: DominanceReport, address: str, value: Any) -> str:
     if value is None:
         return "nothing"
@@ -95,7 +102,7 @@ def _leaf_text(dominance: DominanceReport, address: str, value: Any) -> str:
     return format_quantity(float(value), unit or "1")
 
 
-def _distance_text(dominance: DominanceReport) -> str:
+def distance_text(dominance: DominanceReport) -> str:
     """How far it is from the front, in words."""
     if not dominance.point.metrics:
         return "unknown: a design that violates a limit is not evaluated"

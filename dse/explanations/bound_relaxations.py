@@ -11,8 +11,9 @@ from math import inf, isfinite
 from dse.evaluators.accounting.metrics import METRICS
 from dse.explanations.elasticities import SAME, KnobEffect, compute_knob_effect
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
-from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, evaluate_points, judged_metrics
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, judged_metrics
 from dse.space.design import Design
+from dse.space.neighbourhood import Neighbour
 from dse.space.workload import ServingLoad
 
 LOOSER = 0.1

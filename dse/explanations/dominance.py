@@ -16,7 +16,7 @@ from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.study import Study
 from dse.explanations.explanation import Watch, study_goal, watch_nothing
 from dse.explanations.kept_answers import KeptAnswers
-from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points, knob_values_of
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, evaluate_points
 from dse.explanations.row_dominance import find_better_rows, find_worse_rows, objective_sides
 from dse.explanations.shadow_prices import MIN_GAIN
 from dse.space.array_math import Array
@@ -24,6 +24,7 @@ from dse.space.design import Design, design_key, make_ids
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.knobs import Space, Value
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.neighbourhood import knob_values_of
 
 OUTSIDE = "settings outside of the knobs"
 """What the change is called of all leaves and parts that no knob of a study moves: it is one."""

@@ -7,10 +7,11 @@ from typing import Any
 
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
-from dse.explanations.neighbours import DesignOutcome, Neighbour, StudyGoal, analytical_goal, list_neighbours
+from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, list_neighbours
 from dse.explanations.parallel_evaluation import evaluate_in_processes
 from dse.space.knobs import Value
 from dse.space.multi_chip_space import AnySpace
+from dse.space.neighbourhood import Neighbour
 
 SERIAL_CREW = WorkerSettings()
 """Nobody beside this process."""

@@ -26,7 +26,6 @@ from dse.explanations.kept_answers import GAP, LIMITS, NOTHING_KEPT, TIME, KeptA
 from dse.explanations.near_feasible import find_near_feasible_designs
 from dse.explanations.neighbours import (
     DesignOutcome,
-    Neighbour,
     StudyGoal,
     analytical_goal,
     evaluate_points,
@@ -48,6 +47,7 @@ from dse.space.design import Design, design_key, make_ids
 from dse.space.errors import DesignError
 from dse.space.knobs import Value
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+from dse.space.neighbourhood import Neighbour
 from dse.space.workload import Workload
 
 COST_METRICS = ("system_price", "system_mm2", "die_mm2", "cores")

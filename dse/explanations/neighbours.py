@@ -5,7 +5,7 @@ A design that is not in a study has a space of its own: the free settings of its
 """
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import Any
@@ -23,15 +23,12 @@ from dse.execution.study import MetricConstraint
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
 from dse.space.design import Design, design_key, stack_designs
 from dse.space.errors import DesignError
-from dse.space.fields import check_leaf, field_at, iterate_leaves, leaf_at, replace_leaves
-from dse.space.fixed_leaves import is_design_choice
-from dse.space.knobs import ChoiceKnob, Knob, Space, Value
+from dse.space.fields import leaf_at
+from dse.space.knobs import ChoiceKnob, Value
 from dse.space.multi_chip_space import CHIP_KNOB, AnySpace
+from dse.space.neighbourhood import Neighbour, adjacent_values
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
-
-STEP = 0.1
-"""Of the value of a knob without listed values, up and down."""
 
 FAR_FACTOR = 10.0
 """Relative excess over a constraint from which on its value says more than the excess."""
@@ -48,12 +45,6 @@ DESIGNS_PER_S = 40
 
 GROWTH = 8
 """Times as many of these at most as came before: what the first have taken is little to go by."""
-
-APART = ("mapping.precision.", "mapping.stack.")
-"""Leaves of a mapping that are no step away: formats, which would compare unlike numbers, and measured software."""
-
-WORDS = 8
-"""Other words of a knob that are tried, at most."""
 
 
 Answer = dict[str, Any]
@@ -133,25 +124,6 @@ class DesignOutcome:
         if excess < FAR_FACTOR or name not in self.metrics:
             return f"violates {text} by {excess:.2%}"
         return f"violates {text}, is {format_quantity(self.metrics[name], METRICS[name].unit)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A design that differs from another one in one knob.
-
-    Attributes:
-        old, new: values of the knob, in the leaf's SI unit, or words.
-    """
-
-    knob: str
-    old: Value
-    new: Value
-    design: Design
-
-    @property
-    def is_upward(self) -> bool | None:
-        """Whether the knob's value grows; None for options."""
-        return None if isinstance(self.old, str) or isinstance(self.new, str) else self.new > self.old
 
 
 def evaluate_points(
@@ -309,120 +281,6 @@ def _complete_values(space: AnySpace, values: dict[str, Value]) -> dict[str, Val
         if known not in knob.values if isinstance(knob, ChoiceKnob) else not knob.low <= known <= knob.high:
             values = {**values, knob.address: knob.values[0] if isinstance(knob, ChoiceKnob) else knob.low}
     return values
-
-
-def list_base_neighbours(space: Space) -> list[Neighbour]:
-    """Every design one step of one active knob away from the base of a space.
-
-    The base's settings may have values that the knobs do not have.
-    """
-    values = knob_values_of(space, space.base)
-    neighbours = []
-    for knob in space.knobs:
-        if not space.active(knob.address, values):
-            continue
-        for new in adjacent_values(knob, values[knob.address]):
-            new = new if isinstance(new, str) else space.number(knob, new)
-            moved = space.with_ties(replace_leaves(space.base, dict.fromkeys(space.targets[knob.address], new)))
-            neighbours.append(Neighbour(knob.address, values[knob.address], new, moved))
-    return neighbours
-
-
-def knob_values_of(space: Space, design: Design) -> dict[str, Value]:
-    """Values of a design at the knobs of a space; of several settings that of the first."""
-    return {address: leaf_at(design, targets[0]) for address, targets in space.targets.items()}
-
-
-def adjacent_values(knob: Knob, value: Value) -> list[Any]:
-    """Values next to one: all other options, or the next numbers below and above.
-
-    >>> (
-    ...     adjacent_values(ChoiceKnob("a", (8, 2, 4)), 4),
-    ...     adjacent_values(ChoiceKnob("a", (8, 2, 4)), 3),
-    ...     adjacent_values(ChoiceKnob("a", ("x", "y")), "x"),
-    ... )
-    ([2, 8], [2, 4], ['y'])
-    """
-    if isinstance(knob, ChoiceKnob):
-        if isinstance(value, str):
-            return [other for other in knob.values if other != value][:WORDS]
-        below, above = ([other for other in knob.values if sign * other > sign * value] for sign in (-1, 1))
-        return ([max(below)] if below else []) + ([min(above)] if above else [])
-    assert not isinstance(value, str)
-    by = STEP * value if value else STEP * (knob.high - knob.low)
-    ends = (max(value - by, knob.low), min(value + by, knob.high))
-    return [end for end in ends if end != value and knob.low <= end <= knob.high]
-
-
-def build_neighbourhood_space(
-    design: Design, refused: Callable[[str, str], bool], idle: Callable[[Design], Container[str]] = lambda _: ()
-) -> Space:
-    """Space around a design: quantities a tenth down and up, counts halved and doubled, other options.
-
-    Args:
-        design: of scalars.
-        refused: whether the chip with an option, by address and option, does not support the workload.
-        idle: settings of a design without effect for the workload.
-    """
-    merged = _merge_leaves(design)
-    knobs = []
-    for address, targets in merged.items():
-        spec, value = field_at(design, targets[0]), leaf_at(design, targets[0])
-        tried: list[Any] = []
-        if isinstance(value, str):
-            tried = list(spec.metadata.get("options", ()))[: WORDS + 1]
-        elif isinstance(value, bool) or not value:
-            continue
-        elif "whole" in spec.metadata:
-            tried = [value // 2, value * 2] if value > 1 else [2]
-        else:
-            tried = [value * (1 - STEP), value * (1 + STEP)]
-        fits = [other for other in tried if _is_allowed(other, spec, address)]
-        if isinstance(value, str) and address.startswith("chip."):
-            fits = [other for other in fits if other == value or not refused(address, other)]
-        fits = [
-            other
-            for other in fits
-            if other == value or not _is_idle(replace_leaves(design, dict.fromkeys(targets, other)), targets, idle)
-        ]
-        values = tuple(dict.fromkeys([value, *fits]))
-        if len(values) > 1:
-            knobs.append(ChoiceKnob(address, values))
-    return Space(design, tuple(knobs))
-
-
-def _is_idle(design: Design, targets: Sequence[str], idle: Callable[[Design], Container[str]]) -> bool:
-    """Whether nothing reads some leaves of a design, which whoever types them is told."""
-    unread = idle(design)
-    return all(target in unread for target in targets)
-
-
-def _merge_leaves(design: Design) -> dict[str, list[str]]:
-    """The leaves that a step moves, by address; those of prefill and decode together where they are alike."""
-    addresses: dict[str, list[str]] = {}
-    values = {address: value for address, value, _ in iterate_leaves(design)}
-    for address in values:
-        if address.startswith("chip.") and not is_design_choice(address.removeprefix("chip.")):
-            continue
-        if address.startswith(APART):
-            continue
-        for phase, other in (("prefill", "decode"), ("decode", "prefill")):
-            twin = address.replace(f"mapping.{phase}.", f"mapping.{other}.")
-            if twin != address and values.get(twin) == values[address]:
-                both = address.replace(f"mapping.{phase}.", "mapping.both.")
-                addresses.setdefault(both, []).append(address)
-                break
-        else:
-            addresses[address] = [address]
-    return addresses
-
-
-def _is_allowed(value: Any, spec: Any, address: str) -> bool:
-    try:
-        check_leaf(value, spec, address)
-    except DesignError:
-        return False
-    return True
 
 
 def format_knob_value(space: AnySpace, address: str, value: Value) -> str:

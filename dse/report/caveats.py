@@ -26,7 +26,6 @@ from dse.explanations.kept_answers import KeptAnswers
 from dse.explanations.near_feasible import collect_known_tables, find_near_feasible_rows
 from dse.explanations.neighbours import (
     DesignOutcome,
-    Neighbour,
     analytical_goal,
     evaluate_points,
     format_knob_value,
@@ -41,6 +40,7 @@ from dse.space.array_math import Array
 from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.neighbourhood import Neighbour
 from dse.space.units import format_quantity
 
 SAMPLED_DESIGNS = 32

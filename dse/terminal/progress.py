@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dse.space.safe_text import mask_passwords, strip_control_codes
+from dse.terminal.screen_lines import SCREEN_WIDTH
 from dse.terminal.table_width import fit_table
 
 
@@ -40,6 +41,23 @@ class SafeConsole(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         """Text as it is shown: passwords masked, control characters escaped."""
         return super().render_str(strip_control_codes(mask_passwords(text)), **how)
+
+
+WIDEST = 120
+"""Characters of a line of a first screen at most, on a wide terminal."""
+
+
+def screen_width() -> int:
+    """Characters of a line of a first screen: those of the terminal, from 40 to 120; 80 where lines go elsewhere."""
+    console = SafeConsole(SCREEN_WIDTH)
+    return min(max(console.width, SCREEN_WIDTH // 2), WIDEST)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print the lines of a first screen as they are, the first one bold."""
+    console = SafeConsole(WIDEST, soft_wrap=True)
+    for place, line in enumerate(lines):
+        console.print(Text(strip_control_codes(mask_passwords(line)), style="" if place else "bold"))
 
 
 def say(text: str) -> None:

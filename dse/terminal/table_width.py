@@ -14,11 +14,13 @@ ENDLESS = 100_000
 
 
 def fit_table(table: Table, console: Console) -> Table:
-    """The table as it is if there is room, else with columns as narrow as their longest word.
+    """The table in the plain style of all commands, with columns as narrow as their longest word if there is no more room.
 
     Where not even the longest words stand side by side, it has no lines between columns; where that is not enough, each row is
     a block of lines, one a column. A table without names of columns breaks words instead.
     """
+    if table.box is not None:
+        table.box, table.pad_edge = SIMPLE_HEAD, False
     roomy = console.options.update(width=ENDLESS)
     sizes = [_column_measurement(table, column, console, roomy) for column in table.columns]
     most, least = (sum(widths) for widths in zip(*((size.maximum, size.minimum) for size in sizes), strict=True))

@@ -223,7 +223,7 @@ def test_the_terminal_says_what_the_study_cannot(ran: StoredStudy, typed: Typed,
     monkeypatch.chdir(folder)
     (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
     (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
-    code, out, _ = typed("explain", "toy")
+    code, out, _ = typed("explain", "--full", "toy")
     assert not code
     assert "chip.hbm.capacity changes nothing" in " ".join(out.split())
     code, out, _ = typed("explain", "--json", "toy")

@@ -317,7 +317,7 @@ def test_a_study_runs_to_its_certificate_and_whynot_reads_it(
     front = dse.load("proof").front()
     assert len(front) == len(record["front"])
     assert "Certificate: " in Path("runs/proof/report.html").read_text()
-    code, shown, _ = typed("show", "proof")
+    code, shown, _ = typed("show", "--full", "proof")
     assert "certificate  no design among" in shown
     code, shown, _ = typed("whynot", "--json", "proof", "chip.cores=300", "mapping.both.tp=4", "chip.l2.size='80 MB'")
     document = json.loads(shown)["certified"]

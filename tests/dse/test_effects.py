@@ -105,7 +105,7 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
         "chip.clock=1 GHz",
         "search.budget=-4 ms",
     ]
-    code, out, err = typed("evaluate", *line)
+    code, out, err = typed("evaluate", "--full", *line)
     assert not code
     notes = [
         "search.budget has no effect on dse evaluate; dse run uses it",
@@ -115,9 +115,9 @@ def test_settings_without_effect_are_noted_beside_the_answer(typed: Typed) -> No
     assert "has no effect" not in out
     code, out, err = typed("evaluate", "--json", *line)
     assert [note["text"] for note in json.loads(out)["without_effect"]] == notes
-    code, _, err = typed("evaluate", *line[:3], line[4])
+    code, _, err = typed("evaluate", "--full", *line[:3], line[4])
     assert (code, err) == (0, "")
-    code, _, err = typed("explain", *line)
+    code, _, err = typed("explain", "--full", *line)
     assert err.splitlines() == [f"dse: note: {notes[0].replace('evaluate', 'explain')}", f"dse: note: {notes[1]}"]
 
 

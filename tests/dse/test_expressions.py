@@ -193,10 +193,10 @@ def test_one_design_has_it_in_every_case_and_at_the_terminal(typed: Typed) -> No
     assert evaluation.metrics["per_joule"] == pytest.approx(evaluation.metrics["throughput"] / evaluation.metrics["power"])
     for case in evaluation.cases:
         assert case.metrics["per_joule"] == pytest.approx(case.metrics["throughput"] / case.metrics["power"])
-    _, out, _ = typed("evaluate", *line)
+    _, out, _ = typed("evaluate", "--full", *line)
     assert "token/s/W" in out
     assert "per_joule" not in dse.evaluate(line[:2]).metrics
-    code, _, err = typed("evaluate", line[0], "+metrics.mine='ttft + power'")
+    code, _, err = typed("evaluate", "--full", line[0], "+metrics.mine='ttft + power'")
     assert (code, len(err.splitlines())) == (2, 1)
 
 

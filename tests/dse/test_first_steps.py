@@ -90,12 +90,12 @@ def test_a_sweep_is_answered_with_what_to_write(command: str, flag: str, typed: 
 
 @pytest.mark.parametrize("flag", ["--trus", "--tru", "--t", "--jsn", "-x"])
 def test_no_hint_offers_to_trust_files(flag: str, typed: Any) -> None:
-    assert "--trust" not in typed("evaluate", flag)[2]
+    assert "--trust" not in typed("evaluate", "--full", flag)[2]
 
 
 @pytest.mark.parametrize("address", ["chip.cores", "mapping.both.tp", "mapping.prefill.tp", "chip.hbm.channels"])
 @pytest.mark.parametrize("share", ["100 %", "50%", "200 percent"])
 def test_a_share_is_no_count(address: str, share: str, typed: Any) -> None:
-    code, _, err = typed("evaluate", f"{address}={share}", *(["chip=wafer64"] if "channels" in address else []))
+    code, _, err = typed("evaluate", "--full", f"{address}={share}", *(["chip=wafer64"] if "channels" in address else []))
     assert code == 2
     assert f"{share!r} is a share; write a whole number" in err

@@ -185,7 +185,7 @@ def test_the_answer_keeps_to_its_schema_and_says_what_it_assumes(typed: Typed) -
     assert sum(hour["grid_power_w"] for hour in hours) * 3600 == pytest.approx(record["scaled"]["energy_j"])
     assert sum(hour["system_hours"] for hour in hours) == pytest.approx(record["scaled"]["system_hours"])
     assert record["scaled"]["rented_usd"] is None
-    code, out, err = typed("fleet", *WORDS, *flags)
+    code, out, err = typed("fleet", "--full", *WORDS, *flags)
     assert code == 0, err
     first = " ".join(out.split())
     for text in ("sinusoid.csv", "peak to mean 1.5", "1 spare", "3 min after it starts", "Poisson arrivals", "too few to show"):
@@ -219,7 +219,7 @@ REFUSED = {
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_wrong_question_is_one_line_that_says_what_to_do(line: str, typed: Typed) -> None:
     words = [word for word in WORDS[1:] if word.partition("=")[0] not in line]
-    code, out, err = typed("fleet", *line.split(), *words)
+    code, out, err = typed("fleet", "--full", *line.split(), *words)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
     assert REFUSED[line] in err

@@ -255,7 +255,7 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
     assert row["kernel"] == kernel
     assert row["basis"].startswith(words)
     assert words in data["kernel_basis"]
-    assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", *overrides)[1].splitlines()[:5]).split())
+    assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", "--full", *overrides)[1].splitlines()[:5]).split())
     assert words in repr(dse.evaluate(*overrides))
 
 
@@ -311,7 +311,7 @@ def test_without_ranges_a_form_stands() -> None:
 )
 def test_ranges_that_are_none_are_refused(ranges_text: str, error: str, typed: Callable[..., tuple[int, str, str]]) -> None:
     code, _, err = typed(
-        "evaluate", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={ranges_text}"
+        "evaluate", "--full", *LATENT, "stack=trtllm_h100", f"mapping.stack.decode_attention.measured_ranges={ranges_text}"
     )
     assert code == 2
     assert error in err

@@ -31,7 +31,7 @@ def test_a_capacity_says_what_it_left_out(tmp_path: Path, typed: Callable[..., t
         str(tmp_path / "page.html"),
     )
     own = ("mapping.precision.weights=fp32", "mapping.precision.activations=fp32", "mapping.precision.kv=fp32")
-    code, out, err = typed("capacity", *words, *knobs, *own)
+    code, out, err = typed("capacity", "--full", *words, *knobs, *own)
     assert code == 0, err
     (chip,) = json.loads(typed("capacity", "--json", *words, *knobs, *own)[1])["chips"]
     looked = chip["looked_at"]
@@ -42,7 +42,7 @@ def test_a_capacity_says_what_it_left_out(tmp_path: Path, typed: Callable[..., t
 
 
 def test_a_comparison_says_what_it_left_out(typed: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = typed("compare", *SEARCH)
+    code, out, err = typed("compare", "--full", *SEARCH)
     assert code == 0, err
     sides = json.loads(typed("compare", "--json", *SEARCH)[1])["chips"]
     counts = [side["looked_at"] for side in sides]

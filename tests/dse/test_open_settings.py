@@ -66,7 +66,7 @@ def test_a_typed_degree_wins_and_is_no_choice_of_ours() -> None:
 def test_serving_by_itself_runs_an_8b_model_on_one_device_and_says_so(typed: Callable[..., tuple[int, str, str]]) -> None:
     words = ("chip=h200", "workload=serving", "workload.requests=10")
     sentence = "on TP 1, the fewest devices that hold the model"
-    code, out, err = typed("evaluate", *words)
+    code, out, err = typed("evaluate", "--full", *words)
     assert code == 0, err
     assert sentence in " ".join(out.split())
     data = json.loads(typed("evaluate", "--json", *words)[1])

@@ -53,9 +53,9 @@ def test_chips_side_by_side_say_what_is_not_as_it_ships(typed: Typed) -> None:
     _, out, _ = typed("compare", "--json", *words)
     for side in json.loads(out)["chips"]:
         assert side["set"] == ["technology@chip.technology=n3", "chip.hbm.bandwidth=2 TB/s"]
-    _, out, _ = typed("compare", *words)
+    _, out, _ = typed("compare", "--full", *words)
     assert "technology@chip.technology=n3" in out
-    _, out, _ = typed("compare", *words[:1], *words[-1:])
+    _, out, _ = typed("compare", "--full", *words[:1], *words[-1:])
     assert "set" not in out.split()
 
 
@@ -81,7 +81,7 @@ def test_h100s_in_boxes_are_that_part_on_an_h100() -> None:
 
 @pytest.mark.parametrize("word", ["mapping.both.ep=8", "mapping=expert_parallel"])
 def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typed) -> None:
-    status, _, message = typed("evaluate", "chip=h200", word)
+    status, _, message = typed("evaluate", "--full", "chip=h200", word)
     assert status == 2
     assert "+part@chip=node_nvlink4" in message
 
@@ -104,14 +104,16 @@ def test_what_one_box_does_not_have_says_how_to_make_boxes(word: str, typed: Typ
     ],
 )
 def test_a_part_that_does_not_go_there_says_what_would_do(words: tuple[str, ...], message: str, typed: Typed) -> None:
-    status, _, line = typed("evaluate", *words)
+    status, _, line = typed("evaluate", "--full", *words)
     assert status == 2
     assert message in line
     assert line.strip().count("\n") == 0
 
 
 def test_a_value_that_a_part_cannot_have_is_not_blamed_on_the_part(typed: Typed) -> None:
-    status, _, line = typed("evaluate", "chip=wse3", "model=llama3_8b", "+part@chip=wafers_ethernet", "chip.chain.chips=0")
+    status, _, line = typed(
+        "evaluate", "--full", "chip=wse3", "model=llama3_8b", "+part@chip=wafers_ethernet", "chip.chain.chips=0"
+    )
     assert status == 2
     assert line.strip().endswith("chip.chain.chips: 0 is below the minimum, 1")
 

@@ -72,14 +72,14 @@ def test_first_lines_say_that_no_measurement_stands_behind_a_stack(
         "space: {mapping: {both: {tp: 'choice(1, 2)'}}}\nobjectives: {tpot: min}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert text in typed("show", "one")[1]
+    assert text in typed("show", "--full", "one")[1]
 
 
 def test_capacity_names_kernels_that_no_measured_row_covers(tmp_path: Path, typed: Callable[..., tuple[int, str, str]]) -> None:
     """A head that is wider than any measured product: said on the chip that was measured, as on any other."""
     words = ("chip=h100", "stack=trtllm_h100", "model=qwen3_1b7", "devices=1", "space=empty")
     words += ("workload.requests=300", "workload.ttft=1 s", "--out", str(tmp_path / "page.html"))
-    code, out, err = typed("capacity", *words)
+    code, out, err = typed("capacity", "--full", *words)
     assert code == 0, err
     assert "beyond measured rows: elementwise" in out.replace("\n", " ")
     basis = json.loads(typed("capacity", "--json", *words)[1])["chips"][0]["kernel_basis"]

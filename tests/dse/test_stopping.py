@@ -160,7 +160,7 @@ def test_a_timeline_that_a_full_disk_cuts_is_not_there(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Path, "write_text", full)
     file = tmp_path / "step.json"
-    code, _, err = typed("evaluate", "workload.batch=[1]", "--trace", str(file))
+    code, _, err = typed("evaluate", "--full", "workload.batch=[1]", "--trace", str(file))
     assert code == 2
     assert f"dse: --trace {file}: No space left on device; name a file" in err
     assert list(tmp_path.iterdir()) == []

@@ -228,7 +228,7 @@ def test_a_study_is_read_by_its_store_where_it_never_ran(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     more = [f"store='{place}'", "screen.run=false", "search=random", "search.budget=32"]
-    code, out, err = typed("show", "quickstart", *more)
+    code, out, err = typed("show", "--full", "quickstart", *more)
     assert code == 0, err
     assert "32 designs" in out
     for line in (
@@ -239,7 +239,7 @@ def test_a_study_is_read_by_its_store_where_it_never_ran(
         assert code == 0, err
     assert len(Path("r.csv").read_text().splitlines()) == 33
     assert {path.name for path in Path().iterdir()} == {"r.html", "r.csv", "r.csv.units.json"}
-    assert typed("show", "quickstart")[0] == 0
+    assert typed("show", "--full", "quickstart")[0] == 0
 
 
 @slow_if(lambda place, end: place == "postgresql" or end == signal.SIGKILL)
@@ -304,7 +304,7 @@ def test_a_run_notes_with_what_where_by_whom_and_for_how_long(
     assert facts["wall_seconds"] > 0
     assert facts["cpu_seconds"] > 0
     assert (facts["user"], facts["host"], facts["pid"]) == (getpass.getuser(), socket.gethostname(), os.getpid())
-    code, out, err = typed("show", "toy")
+    code, out, err = typed("show", "--full", "toy")
     assert code == 0, err
     shown = " ".join(out.split())
     for text in (

@@ -291,6 +291,6 @@ def test_passwords_are_not_kept_with_runs(
     assert "sesame" not in note.read_text()
     assert "sesame" not in (tmp_path / "runs/toy/report.html").read_text()
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    code, out, err = typed("show", "toy")
+    code, out, err = typed("show", "--full", "toy")
     assert code == 0, err
     assert "done" in out

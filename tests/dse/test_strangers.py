@@ -99,7 +99,7 @@ def test_a_strangers_chip_is_refused_by_file_and_key(attack: str, folder: Path, 
     path = folder / "own/chip/mine.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(text if "defaults" in text or "@package" in text else f"defaults: [npu_dse, _self_]\n{text}")
-    answer = typed("evaluate", "--config-dir", "own", "chip=mine")
+    answer = typed("evaluate", "--full", "--config-dir", "own", "chip=mine")
     check(answer, words)
     assert str(path) in answer[2] or attack == "Python"
 
@@ -144,10 +144,10 @@ def test_a_search_path_on_the_command_line_is_checked(folder: Path, typed: Any) 
     path.parent.mkdir(parents=True)
     path.write_text(f"# @package _global_\n{FILES['callback'][0]}")
     for flag in ("-cd=own", "--config-d=own", "hydra.searchpath=[own]", "+hydra.searchpath=[file://own]"):
-        check(typed("evaluate", flag, "chip=mine"), "hydra")
-    check(typed("evaluate", f"chip=../../../../../../../..{folder}/own/chip/mine"), "outside of its group")
+        check(typed("evaluate", "--full", flag, "chip=mine"), "hydra")
+    check(typed("evaluate", "--full", f"chip=../../../../../../../..{folder}/own/chip/mine"), "outside of its group")
     for flag in ("--config-path", "-cp", "--config-name", "-cn"):
-        check(typed("evaluate", flag, "own"), "--config-dir")
+        check(typed("evaluate", "--full", flag, "own"), "--config-dir")
 
 
 def test_files_of_ours_pass() -> None:

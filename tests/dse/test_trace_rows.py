@@ -34,6 +34,6 @@ def test_a_capacity_counts_them(overrides: tuple[str, ...], tmp_path: Path, type
     assert code == 0, err
     (chip,) = json.loads(out)["chips"]
     assert (chip["requests"]["count"], chip["requests"]["rows_skipped"]) == (300, SKIPPED)
-    code, out, _ = typed("capacity", *words)
+    code, out, _ = typed("capacity", "--full", *words)
     assert code == 0
     assert "300 requests (100 rows skipped)" in out

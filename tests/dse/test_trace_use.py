@@ -132,6 +132,6 @@ def test_a_study_says_what_its_study_has_of_a_trace(
         "objectives: {ttft: min}\n"
     )
     monkeypatch.chdir(tmp_path)
-    code, shown, err = typed("show", "cut")
+    code, shown, err = typed("show", "--full", "cut")
     assert code == 0, err
     assert f"30 requests, the first of {path.name}, replayed" in " ".join(f"{shown} {err}".split())

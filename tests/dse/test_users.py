@@ -82,7 +82,7 @@ for workers in ("serial", "ray"):
 
 
 def test_a_tilde_that_stands_for_nobody_is_a_file_that_is_not_there(typed: Any) -> None:
-    code, _, err = typed("evaluate", "model.from_hf=~no_such_user/config.json")
+    code, _, err = typed("evaluate", "--full", "model.from_hf=~no_such_user/config.json")
     assert code == 2
     assert err.startswith("dse: model.from_hf: no file '~no_such_user/config.json'")
 

@@ -35,11 +35,9 @@ from dse.explanations.neighbours import (
     FEW_AT_ONCE,
     GROWTH,
     DesignOutcome,
-    Neighbour,
     StudyGoal,
     analytical_goal,
     batch_size,
-    build_neighbourhood_space,
     evaluate_points,
     list_neighbours,
 )
@@ -50,6 +48,7 @@ from dse.space.design import LEAST, Design, design_key, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import iterate_leaves
 from dse.space.knobs import IntervalKnob
+from dse.space.neighbourhood import Neighbour, build_neighbourhood_space
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from tests.dse.toy import design_ids, searched, toy
@@ -376,7 +375,7 @@ def test_knobs_that_change_nothing_are_named(typed: Typed) -> None:
     overrides = explain_overrides(*line)
     assert "chip.hbm.capacity" in overrides.idle
     assert not {"chip.clock", "chip.noc.word_bytes"} & set(overrides.idle)
-    _, out, _ = typed("explain", *line)
+    _, out, _ = typed("explain", "--full", *line)
     assert "knobs without effect:  " in out
 
 
@@ -386,7 +385,7 @@ def test_the_terminal_and_json_say_the_same(ran: StoredStudy, typed: Typed, monk
     (folder / "runs" / "toy").mkdir(parents=True, exist_ok=True)
     (folder / "runs" / "toy" / "store.url").write_text(ran.study.store)
     second = design_ids(ran)[1]
-    code, out, _ = typed("explain", "toy", "--design", second)
+    code, out, _ = typed("explain", "--full", "toy", "--design", second)
     assert not code
     explanation = ran.why(second)
     assert all(f"{name} {share:.1%}" in out for name, share in explanation.shares.items() if share > 0.01)
@@ -401,21 +400,21 @@ def test_the_terminal_and_json_say_the_same(ran: StoredStudy, typed: Typed, monk
     designs = json.loads(out)["designs"]
     assert len(designs) == int(ran.frame()["front"].sum())
     assert all(sum(design["shares_of_time"].values()) == pytest.approx(1.0) for design in designs)
-    code, out, _ = typed("explain", "toy")
+    code, out, _ = typed("explain", "--full", "toy")
     assert "front of toy" in out
-    code, _, err = typed("explain", "toy", "--design", second, "chip.cores=300")
+    code, _, err = typed("explain", "--full", "toy", "--design", second, "chip.cores=300")
     assert code == 2
     assert "remove one of them" in err
     code, out, _ = typed("explain", "--json", "toy", "chip.cores=300")
     cores = [step["to"] for step in json.loads(out)["steps"] if step["knob"] == "chip.cores"]
     assert cores == [280, 320]
-    code, _, err = typed("explain", "toy", "workload.batch=[3]")
+    code, _, err = typed("explain", "--full", "toy", "workload.batch=[3]")
     assert code == 2
     assert "designs cannot be compared" in err
 
 
 def test_flags_of_hydra_s_do_what_they_do_elsewhere(typed: Typed) -> None:
-    code, out, _ = typed("explain", "--cfg", "job", "chip=npu_dse")
+    code, out, _ = typed("explain", "--full", "--cfg", "job", "chip=npu_dse")
     assert not code
     assert out.startswith("name: adhoc")
 
@@ -430,7 +429,7 @@ def test_flags_of_hydra_s_do_what_they_do_elsewhere(typed: Typed) -> None:
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_a_line(line: list[str], why: str, typed: Typed) -> None:
-    code, _, err = typed("explain", *line)
+    code, _, err = typed("explain", "--full", *line)
     assert code == 2
     assert why in err
     assert len(err.strip().splitlines()) == 1

@@ -210,7 +210,7 @@ def test_the_terminal_and_json_say_where_it_stands(ran: StoredStudy, typed: Type
     monkeypatch.chdir(ran.study.run_dir)
     line = ["chip.cores=300", "mapping.both.tp=4", "chip.clock='0.9 GHz'"]
     dominance = ran.whynot(line)
-    code, out, _ = typed("whynot", "toy", *line)
+    code, out, _ = typed("whynot", "--full", "toy", *line)
     assert not code
     output = " ".join(out.split())
     assert "no knob of the study moves: chip.clock 900 MHz (study: 1 GHz)" in output
@@ -245,7 +245,7 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
     line: list[str], why: str, ran: StoredStudy, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ran.study.run_dir)
-    code, _, err = typed("whynot", *line)
+    code, _, err = typed("whynot", "--full", *line)
     assert code == 2
     assert why in err
     assert len(err.strip().splitlines()) == 1
@@ -303,7 +303,7 @@ def test_a_study_that_another_ran_under_a_name_is_found_in_the_store_that_is_giv
         ([place, "chip.cores=300"], "study 'toy' is read as it was run; remove chip.cores=300"),
         (["chip.cores=300"], "no study 'toy'"),
     ):
-        code, _, err = typed("show", "toy", *words)
+        code, _, err = typed("show", "--full", "toy", *words)
         assert code == 2
         assert why in err
         assert len(err.strip().splitlines()) == 1

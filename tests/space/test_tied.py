@@ -12,11 +12,11 @@ from ray import cloudpickle
 
 from dse.config.question import Question
 from dse.evaluators import evaluate
-from dse.explanations.neighbours import list_base_neighbours
 from dse.space.design import design_key
 from dse.space.errors import DesignError
 from dse.space.fields import leaf_at
 from dse.space.knobs import Space
+from dse.space.neighbourhood import list_base_neighbours
 from tests.samples import asked
 
 SIDES = "choice(4, 8, 16)"

@@ -1,0 +1,151 @@
+"""The single setting of a design whose step helps most, from one batch of analytical evaluations.
+
+`dse explain` has the effect of every setting on every objective; this is its cheapest part, for a first screen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, log
+
+from dse.evaluators import METRICS, evaluate
+from dse.evaluators.evaluation import fidelities
+from dse.space.design import Design, stack_designs
+from dse.space.errors import DesignError
+from dse.space.fields import field_at
+from dse.space.knobs import Value
+from dse.space.neighbourhood import build_neighbourhood_space, list_base_neighbours
+from dse.space.units import format_quantity
+from dse.space.workload import BatchCase, MemoryStreamCase, ServingLoad, Workload
+
+ANALYTICAL = "analytical"
+
+ENGINE = "mapping.inference_engine."
+"""Addresses of constants of an inference engine, which nobody chooses one by one."""
+
+PACES = ("throughput", "latency", "packet_latency")
+"""What a step should better: the first of these that a design has."""
+
+SHOWN_METRICS = ("throughput", "tpot", "ttft", "latency", "packet_latency", "system_price", "system_mm2")
+"""Metrics whose change by the best step is told."""
+
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "packet_latency": "latency", "system_price": "price", "system_mm2": "area"}
+"""Names of these in the text, where they are not the metric's own."""
+
+MAX_SHOWN = 3
+"""Of these at most."""
+
+LEAST_GAIN = 0.005
+"""Gain in speed below which a step does not help. [-]"""
+
+NO_GAIN = float("-inf")
+"""Gain of a step that does not help or violates a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestKnob:
+    """The step of one setting that gains most, among all steps of single settings.
+
+    Attributes:
+        knob: address of the setting; empty string if no step gains.
+        old, new: its values as text.
+        changes: relative change of metrics, by name. [-]
+        steps: that were evaluated.
+        settings: whose steps these were.
+        aim: the ratio that the step betters, in words.
+    """
+
+    knob: str
+    old: str
+    new: str
+    changes: Mapping[str, float]
+    steps: int
+    settings: int
+    aim: str
+
+    @property
+    def text(self) -> str:
+        """The step and what it changes, in one line."""
+        tried = f"{self.steps} steps of {self.settings} settings, analytical model"
+        if not self.knob:
+            return f"none of {tried} makes the design {LEAST_GAIN:.1%} faster"
+        moved = ((LABELS.get(name, name), change) for name, change in self.changes.items() if abs(change) >= 5e-4)
+        changes = [f"{name} {change:+.1%}" for name, change in moved][:MAX_SHOWN]
+        return f"{self.knob} {self.old} to {self.new}: {', '.join(changes)}; most {self.aim} of {tried}"
+
+
+def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
+    """The step of one chip or mapping setting that gains most in the first case, by the analytical model.
+
+    Steps count that make the design faster: of these the one with the largest gain in rate, or in 1 / latency, over the price
+    of the system where it is known, else over its area. Number formats and constants of software are not moved.
+
+    Args:
+        design: a feasible design of scalars.
+        workload: whose first case counts.
+
+    Returns:
+        None where steps take longer than a first screen may: for serving loads, memory streams, pools of unlike chips and
+        models on tiles; and for designs that the analytical model does not support.
+    """
+    case = workload.cases[0]
+    workload = replace(workload, cases=(case,))
+    slow = isinstance(case, ServingLoad | MemoryStreamCase) or (design.chip.tile is not None and isinstance(case, BatchCase))
+    if slow or design.pools is not None or ANALYTICAL not in fidelities(design, workload):
+        return None
+    try:
+        space = build_neighbourhood_space(design, lambda address, option: True)
+        steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(ENGINE)]
+    except DesignError:  # settings around a design that ties or rules exclude
+        return None
+    wanted = tuple(name for name in (*SHOWN_METRICS, "energy") if name in METRICS)
+    base, *outcomes = _evaluate_steps([design, *(step.design for step in steps)], workload, wanted)
+    pace = next((name for name in PACES if name in base), "")
+    if not pace:
+        return None
+    price = next((name for name in ("system_price", "system_mm2") if base.get(name)), "")
+    gains = [_gain(base, outcome, pace, price) for outcome in outcomes]
+    aim = ("throughput" if pace == "throughput" else "speed") + {"system_price": " a dollar", "system_mm2": " a mm2"}.get(
+        price, ""
+    )
+    done, settings = len(steps), len({step.knob for step in steps})
+    best = max(range(done), key=gains.__getitem__, default=-1)
+    if best < 0 or gains[best] == NO_GAIN:
+        return BestKnob("", "", "", {}, done, settings, aim)
+    step = steps[best]
+    changes = {
+        name: outcomes[best][name] / base[name] - 1 for name in SHOWN_METRICS if base.get(name) and name in outcomes[best]
+    }
+    old, new = (_value_text(space.base, space.targets[step.knob][0], value) for value in (step.old, step.new))
+    return BestKnob(step.knob, old, new, changes, done, settings, aim)
+
+
+def _gain(base: Mapping[str, float], outcome: Mapping[str, float], pace: str, price: str) -> float:
+    """Logarithm of how much faster a step is, less that of how much more expensive; `NO_GAIN` if it does not help."""
+    names = [pace, *([price] if price else [])]
+    if any(not outcome.get(name, 0.0) > 0 or not base.get(name, 0.0) > 0 for name in names):
+        return NO_GAIN
+    faster = log(outcome[pace] / base[pace]) * (1 if pace == "throughput" else -1)
+    if faster < LEAST_GAIN:
+        return NO_GAIN
+    return faster - (log(outcome[price] / base[price]) if price else 0.0)
+
+
+def _evaluate_steps(designs: Sequence[Design], workload: Workload, wanted: tuple[str, ...]) -> list[dict[str, float]]:
+    """Metrics of designs that are evaluated together; none of infeasible and of refused ones."""
+    try:
+        outcomes = evaluate(stack_designs(designs), workload, fidelity=ANALYTICAL, metrics=wanted)
+    except DesignError:
+        if len(designs) == 1:
+            return [{}]
+        middle = len(designs) // 2
+        return [found for part in (designs[:middle], designs[middle:]) for found in _evaluate_steps(part, workload, wanted)]
+    return [
+        {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
+        if outcomes.feasible[row] and row not in outcomes.refused
+        else {}
+        for row in range(len(designs))
+    ]
+
+
+def _value_text(base: Design, address: str, value: Value) -> str:
+    return value if isinstance(value, str) else format_quantity(float(value), field_at(base, address).metadata["unit"] or "1")
