@@ -47,9 +47,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def sections(index: str) -> Iterator[dict[str, list[str]]]:
-    """The pages that each section of an index links, by the section's heading; the title's, where it has none."""
+    """The pages that the table of each section of an index links, by the section's heading."""
     for section in re.split(r"^#+ ", (ROOT / index).read_text(), flags=re.MULTILINE):
-        if pages := re.findall(r"\]\(((?:guide|architecture)/\w+\.md)\)", section):
+        rows = "\n".join(line for line in section.splitlines() if line.startswith("| "))
+        if pages := re.findall(r"\]\(((?:guide|architecture)/\w+\.md)\)", rows):
             yield {section.splitlines()[0]: list(dict.fromkeys(f"docs/{page}" for page in pages))}
 
 
