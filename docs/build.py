@@ -19,8 +19,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/tutorials/*.md", "docs/reference/*.md")
-PATTERNS += ("studies/*/README.md", "studies/*/*.svg", "studies/*/*.png")
 PATTERNS += ("docs/architecture/*.md", "docs/guide/*.md", "docs/assets/*.svg")
+PATTERNS += ("studies/*/README.md", "studies/*/*.svg", "studies/*/*.png")
 
 INDEXES = ("docs/usage.md", "docs/studies.md", "docs/architecture.md")
 GALLERY = "docs/gallery.md"
@@ -47,9 +47,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def sections(index: str) -> Iterator[dict[str, list[str]]]:
-    """The pages that each section of an index links, by the section's heading; the title's, where it has none."""
+    """The pages that the table of each section of an index links, by the section's heading."""
     for section in re.split(r"^#+ ", (ROOT / index).read_text(), flags=re.MULTILINE):
-        if pages := re.findall(r"\]\(((?:guide|architecture)/\w+\.md)\)", section):
+        rows = "\n".join(line for line in section.splitlines() if line.startswith("| "))
+        if pages := re.findall(r"\]\(((?:guide|architecture)/\w+\.md)\)", rows):
             yield {section.splitlines()[0]: list(dict.fromkeys(f"docs/{page}" for page in pages))}
 
 

@@ -196,6 +196,14 @@ def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path
     assert not code, output
 
 
+def test_the_readme_has_the_first_screen_of_its_first_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text()
+    answer = text.partition("```text\n")[2].partition("```")[0]
+    monkeypatch.setenv("COLUMNS", "80")
+    _, output = typed(commands(text)[0], monkeypatch)
+    assert output == answer
+
+
 def test_no_block_is_left_out() -> None:
     """Every document with a command is one that is typed here."""
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]
