@@ -1,4 +1,4 @@
-"""Designs one step of one setting away from a design, and the space of such steps around a single design.
+"""Designs one step of one setting away from a design, and the space of such steps around it.
 
 A step is the next value of a knob; of an interval a tenth up or down, within its ends; of an option each other option.
 """

@@ -138,7 +138,7 @@ def _evaluate_steps(designs: Sequence[Design], workload: Workload, wanted: tuple
         if len(designs) == 1:
             return [{}]
         middle = len(designs) // 2
-        return [found for part in (designs[:middle], designs[middle:]) for found in _evaluate_steps(part, workload, wanted)]
+        return [outcome for part in (designs[:middle], designs[middle:]) for outcome in _evaluate_steps(part, workload, wanted)]
     return [
         {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
         if outcomes.feasible[row] and row not in outcomes.refused

@@ -423,7 +423,7 @@ class Evaluation:
         return list_metric_rows(self.metrics) if self.infeasible is None else []
 
     def first_screen(self, width: int = 80) -> list[str]:
-        """Lines of the first screen: question, fit, main figures with bands, limits and the best knob; at most 25."""
+        """Lines of the first screen, at most 25: question, fit, main figures with bands, limits, best knob."""
         from dse.analysis.evaluation_screen import evaluation_lines
 
         return evaluation_lines(self, width)

@@ -1,4 +1,4 @@
-"""First screen of an evaluated design: what was asked, whether it fits, the main figures, what limits it, and where to read on.
+"""First screen of an evaluated design: question, fit, main figures, limits, and where to read on.
 
 At most 25 lines; the command line prints them, and they are what a notebook shows of an `Evaluation`.
 """
@@ -221,7 +221,7 @@ def _infeasible_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 
 
 def memory_limit(evaluation: Evaluation) -> Limit | None:
-    """The fullest main memory of a design, else the fullest other memory; None if no limit says what holds it."""
+    """The fullest main memory of a design, else another memory; None if no limit states its contents."""
     known = [limit for limit in limits(evaluation.design, evaluation.workload) if limit.unit == "B" and limit.parts]
     main = [limit for limit in known if limit.address.endswith(".capacity")]
     return max(
@@ -315,11 +315,15 @@ def _case_rows(evaluation: Evaluation, width: int) -> Iterator[ScreenRow | list[
         yield ScreenRow("max rate", text)
     metrics = [computed_metrics(case.metrics) for case in evaluation.cases]
     of_models = isinstance(evaluation.workload.cases[0], BatchCase | ServingLoad)
-    names = [name for name in (CASE_COLUMNS if of_models else KERNEL_FIGURES) if any(name in found for found in metrics)]
+    names = [
+        name
+        for name in (CASE_COLUMNS if of_models else KERNEL_FIGURES)
+        if any(name in case_metrics for case_metrics in metrics)
+    ]
     labels = distinct_labels([case.label for case in evaluation.cases])
     rows = [
-        [label, *(figure_text(name, found[name]) if name in found else "-" for name in names)]
-        for label, found in list(zip(labels, metrics, strict=True))[:MAX_CASES]
+        [label, *(figure_text(name, case_metrics[name]) if name in case_metrics else "-" for name in names)]
+        for label, case_metrics in list(zip(labels, metrics, strict=True))[:MAX_CASES]
     ]
     left = len(labels) - len(rows)
     table = format_columns(["case", *(LABELS.get(name, name) for name in names)], rows, width)

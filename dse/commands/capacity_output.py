@@ -46,7 +46,7 @@ MAX_ROWS = 12
 def write_capacity(
     sides: Sequence[ChipCapacity], out: Path, *, as_json: bool, with_engine: bool = False, full: bool = False
 ) -> None:
-    """Write the page, and print the first screen, all tables or JSON, and how inference engines are started."""
+    """Write the page; print the first screen, all tables or JSON, and how inference engines are started."""
     from dse.report.standalone_pages import build_capacity_page
 
     idle = idle_settings(sides)
@@ -84,7 +84,7 @@ MAX_SCREEN_ROWS = 5
 
 
 def capacity_lines(sides: Sequence[ChipCapacity], width: int = SCREEN_WIDTH) -> list[str]:
-    """Lines of the first screen: the best deployment of each chip, its figures, and the next deployments of a single chip.
+    """Lines of the first screen: best deployment of each chip, its figures, next ones of a single chip.
 
     Args:
         sides: chips with their answers, or why there is none.
@@ -95,11 +95,11 @@ def capacity_lines(sides: Sequence[ChipCapacity], width: int = SCREEN_WIDTH) -> 
     for side in good[:2]:
         head, *texts = Text.from_markup(_answer_text(side)).plain.splitlines()
         title = head if side is good[0] else title
-        found = sorted((_answer_row(text) for text in texts), key=lambda row: not row.needed)  # the answer first
+        answer_rows = sorted((_answer_row(text) for text in texts), key=lambda row: not row.needed)  # the answer first
         if len(sides) > 1:
-            found = [replace(row, name=side.chip[:11] if row.name == "answer" else row.name) for row in found]
-            found = [row for row in found if row.name not in ("engine", "search")]
-        rows += found
+            answer_rows = [replace(row, name=side.chip[:11] if row.name == "answer" else row.name) for row in answer_rows]
+            answer_rows = [row for row in answer_rows if row.name not in ("engine", "search")]
+        rows += answer_rows
     if len(sides) > 1:
         rows.insert(0, _best_lines(good, width))
     elif good:

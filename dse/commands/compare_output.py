@@ -31,7 +31,7 @@ SHOWN_BOTTLENECKS = 3
 
 
 def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool, full: bool = False) -> None:
-    """Print chips side by side; arguments as of `dse.analysis.compare.compare_best_mappings`, `full` for more than a screen."""
+    """Print chips side by side; arguments as of `compare_best_mappings`, `full` for more than a screen."""
     objective = read_metric(objective)
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
@@ -75,21 +75,21 @@ def comparison_lines(sides: Sequence[ChipComparison], objective: str, width: int
         objective: the metric that the best mapping is best in.
         width: characters of a line at most.
     """
-    found = {side.chip: (side, side.found) for side in sides if side.found}
+    answered = {side.chip: (side, side.found) for side in sides if side.found}
     rows: list[ScreenRow | list[str]] = []
     title = "no chip of these has an answer"
-    if found:
-        first = next(iter(found.values()))[1]
+    if answered:
+        first = next(iter(answered.values()))[1]
         title = first.title if len(first.cases) > 1 else first.cases[0].label
         rows.append(ScreenRow("best", _best_text(sides, objective), needed=True))
         rows.append(_chip_lines(sides, objective, width))
-        rows += _grouped_rows("mapping", {chip: f"{side.mapping}; {side.formats}" for chip, (side, _) in found.items()})
-        measured = {chip: f"throughput {answer.rate_band}" for chip, (_, answer) in found.items() if answer.rate_band}
+        rows += _grouped_rows("mapping", {chip: f"{side.mapping}; {side.formats}" for chip, (side, _) in answered.items()})
+        measured = {chip: f"throughput {answer.rate_band}" for chip, (_, answer) in answered.items() if answer.rate_band}
         rows += _grouped_rows("measured", measured)
-        stacks = {chip: answer.stack_basis.text for chip, (_, answer) in found.items() if answer.stack_basis}
+        stacks = {chip: answer.stack_basis.text for chip, (_, answer) in answered.items() if answer.stack_basis}
         rows += _grouped_rows("stack", {chip: text.removeprefix("stack ") for chip, text in stacks.items()})
         rows += _grouped_rows(
-            "kernels", {chip: answer.kernel_basis for chip, (_, answer) in found.items() if answer.kernel_basis}
+            "kernels", {chip: answer.kernel_basis for chip, (_, answer) in answered.items() if answer.kernel_basis}
         )
         rows += [ScreenRow("note", notes)] if (notes := collect_comparison_notes(sides)) else []
     rows += [ScreenRow("no answer", f"{side.chip}: {side.why}") for side in sides if not side.found]

@@ -103,7 +103,7 @@ def print_answer(
     with_engine: bool = False,
     view: str = VIEWS[0],
 ) -> int:
-    """Print an answer to a composed configuration and write its trace; returns 3 if the design is infeasible, else 0."""
+    """Print the answer to a configuration and write its trace; returns 3 if infeasible, else 0."""
     lines = (
         [line for case in evaluation.workload.cases for line in engine_command_lines(evaluation.design, case)]
         if with_engine
@@ -126,7 +126,7 @@ def print_answer(
 
 
 def print_operators(evaluation: Evaluation) -> None:
-    """Print the time by operator of the first case, and what limits it; the violated limit of an infeasible design."""
+    """Print the time by operator of the first case and what limits it, or the limit that it violates."""
     console = SafeConsole(SCREEN_WIDTH)
     console.print(f"[bold]{escape(evaluation.title)}[/]")
     if evaluation.infeasible is not None:

@@ -235,7 +235,7 @@ def loaded_front_record(loaded: StoredStudy) -> FrontDocument:
 
 
 def print_study_front(name: str, *overrides: str, trust: bool, as_json: bool, full: bool = False) -> None:
-    """Print the front of a study, the effects of its knobs and the cost of its constraints; one screen unless `full`."""
+    """Print the front of a study, its knobs' effects and the cost of constraints; all of it if `full`."""
     if as_json:
         print(format_json(study_front_record(name, *overrides, trust=trust), indent=1))
         return

@@ -1,4 +1,4 @@
-"""First screens of ``dse explain`` and ``dse whynot``: the answer in at most 25 lines, the rest with --full."""
+"""First screens of ``dse explain`` and ``dse whynot``: at most 25 lines, the rest with --full."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ MAX_STEPS, MAX_MEMBERS, MAX_RIVALS, MAX_HOPS = 6, 6, 4, 4
 
 
 def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> list[str]:
-    """Lines of the first screen of an explained design: figures, what limits it, the strongest knobs, and the next designs.
+    """Lines of the first screen of an explained design: figures, limits, strongest knobs, next designs.
 
     Args:
         explanation: of one design.
@@ -100,7 +100,7 @@ def front_explanation_lines(
     sample: FrontSample,
     width: int = SCREEN_WIDTH,
 ) -> list[str]:
-    """Lines of the first screen of an explained front: what limits its designs, and the step of each that gains most.
+    """Lines of the first screen of an explained front: limits of its designs, and the best step of each.
 
     Args:
         study: whose front it is.
@@ -137,7 +137,7 @@ def front_explanation_lines(
 
 
 def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> list[str]:
-    """Lines of the first screen of a design's position in a study: its distance, what beats it, and the way there.
+    """Lines of the first screen of a design's position: distance, what beats it, and the way there.
 
     Args:
         dominance: of one design.

@@ -26,7 +26,7 @@ VALID = "write designs: {NAME: [chip=a100, chip.l2.size=64 MB]}"
 
 
 def print_shortlist(path: Path, more: Sequence[str], *, as_json: bool, trust: bool, full: bool = False) -> None:
-    """Print the first screen of each evaluated design of a file, in its order; all that is known of each if `full`."""
+    """Print the first screen of each design of a shortlist, in its order; all of each if `full`."""
     evaluations = _evaluate_designs(path, more, trust=trust)
     if as_json:
         designs = {name: evaluation_record(evaluation) for name, (evaluation, _) in evaluations.items()}

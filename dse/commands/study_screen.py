@@ -36,7 +36,7 @@ class ShownStudy(Protocol):
 
     @property
     def study(self) -> Study:
-        """The study itself."""
+        """The study with its question, objectives and spaces."""
 
     def frame(self) -> pd.DataFrame:
         """Every design with knobs, metrics, feasible and front; empty if nothing is stored."""

@@ -78,7 +78,7 @@ def print_path(dominance: DominanceReport) -> None:
 
 
 def outside_text(dominance: DominanceReport) -> str:
-    """Settings in which a design differs from its study and that no knob moves; empty string if there are none."""
+    """Settings in which a design differs from its study and that no knob moves; empty if none."""
     if not dominance.outside:
         return ""
     pairs = {

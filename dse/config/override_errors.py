@@ -234,7 +234,7 @@ def workloads_with_field(field: str) -> list[str]:
 
 
 def list_addresses(node: Any, above: str = "") -> list[str]:
-    """All addresses of a configuration, those of groups of fields too; of a mapping's phases, those of both."""
+    """Addresses of a configuration, of groups of fields too; of a mapping's phases, those of both."""
     if not isinstance(node, dict) or set(node) <= CONSTANT:
         return []
     within = {f"{above}{name}": below for name, below in node.items()}

@@ -48,7 +48,7 @@ WIDEST = 120
 
 
 def screen_width() -> int:
-    """Characters of a line of a first screen: those of the terminal, from 40 to 120; 80 where lines go elsewhere."""
+    """Characters of a line of a first screen: the terminal's, from 40 to 120; 80 if there is none."""
     console = SafeConsole(SCREEN_WIDTH)
     return min(max(console.width, SCREEN_WIDTH // 2), WIDEST)
 

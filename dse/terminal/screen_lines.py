@@ -128,7 +128,7 @@ def format_columns(
 
 
 def stack_headers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """Lines of a header whose names are broken at dots and underscores, and cells without the unit that all in a column have.
+    """Header lines broken at dots and underscores, and cells without the unit that a column shares.
 
     Args:
         header: a name a column.

@@ -14,7 +14,7 @@ ENDLESS = 100_000
 
 
 def fit_table(table: Table, console: Console) -> Table:
-    """The table in the plain style of all commands, with columns as narrow as their longest word if there is no more room.
+    """Table in the plain style of all commands, its columns as narrow as the line demands.
 
     Where not even the longest words stand side by side, it has no lines between columns; where that is not enough, each row is
     a block of lines, one a column. A table without names of columns breaks words instead.

@@ -68,7 +68,7 @@ def _run_evaluate(typed: Namespace) -> int:
 
 
 def _view(typed: Namespace) -> str:
-    """The text of an answer that is asked for: its first screen, all of it, or its operators."""
+    """The text of an answer that the flags choose: its first screen, all of it, or its operators."""
     if sum((typed.full, typed.operators, typed.json)) > 1:
         raise DesignError("evaluate: --full, --operators and --json are three texts of one answer; remove all but one")
     return "full" if typed.full else "operators" if typed.operators else "screen"
@@ -223,7 +223,7 @@ COMMANDS = {
         "[overrides]",
         "one design: metrics, time by operator, bottleneck; --json for programs, --trace FILE for a timeline viewer",
         """\
-Evaluates one design. Prints one screen: what was asked, whether it fits, the main figures with their error bands, what limits
+Evaluates one design. Prints one screen: the question, whether it fits, the main figures with their error bands, what limits
 it, and the setting whose step helps most. --full has all metrics with their definitions, and --operators the time of every
 operator. Ends with 3 if the design violates a limit. study=NAME --design ID evaluates a design of a study that ran here.
 
