@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dse.commands.notebook_api import evaluate, find_study
+from dse.commands.notebook_api import find_study
+from dse.commands.python_questions import evaluate
 from dse.evaluators import explain
 from dse.space.dram import peak_bandwidth, pseudo_channel_count
 from dse.space.fields import replace_leaves
