@@ -513,11 +513,33 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         for row, case in enumerate(workload.cases)
     ]
     metrics = wrap_metrics(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
+    return describe_design(design, question, config, metrics, tuple(each), why)
+
+
+def describe_design(
+    design: Design,
+    question: Question,
+    config: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    cases: tuple[CaseResult, ...],
+    infeasible: Infeasibility | None = None,
+) -> Evaluation:
+    """An evaluated design with the words of the configuration that it comes from.
+
+    Args:
+        design: one of the question's.
+        question: what was asked of it.
+        config: composed configuration of the question.
+        metrics: of all cases, in SI.
+        cases: results by case.
+        infeasible: the most violated limit, None if every limit holds.
+    """
+    workload = question.workload
     names = {group: str(config["choices"].get(group, "")) for group in CHOICES}
     parts, others = find_chosen_parts(config["choices"]), find_parts_from_outside(config["choices"])
     what = workload_name(config["workload"])
     return Evaluation(
-        design, workload, metrics, tuple(each), why, question.sources, fidelity, names, what,
+        design, workload, metrics, cases, infeasible, question.sources, config["fidelity"], names, what,
         published=_published_text(design, workload, config["model"]), parts=parts, others=others,
         pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
     )  # fmt: skip

@@ -101,7 +101,7 @@ def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[
         evaluation: of any workload, feasible or not.
         width: characters of a line at most.
     """
-    rows: list[ScreenRow | list[str]] = [*_question_rows(evaluation)]
+    rows: list[ScreenRow | list[str]] = [*question_rows(evaluation)]
     if evaluation.infeasible is not None:
         rows = [*_infeasible_rows(evaluation), *rows, ScreenRow("more", MORE, needed=True)]
         return format_screen(evaluation.title, rows, width)
@@ -111,8 +111,8 @@ def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[
     return format_screen(evaluation.title, rows, width)
 
 
-def _question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
-    """What was asked: chip, mapping, formats, load, and what is measured of the software."""
+def question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
+    """Rows on the question: chip, mapping, formats, load, and what is measured of the software."""
     facts, cases = evaluation.facts(), evaluation.workload.cases
     yield ScreenRow("chip", f"{_chip_text(evaluation)}; fidelity {evaluation.fidelity}")
     plans = [(name, _chosen_text(text)) for name, text in facts if name in PLAN_FACTS and not text.startswith(NO_DECODE)]

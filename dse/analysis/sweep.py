@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from dse.analysis.evaluation import CaseResult, Evaluation, describe_design
 from dse.config.compose import compose, find_study_folder
 from dse.config.metric_expressions import DefinedMetrics, extend_with_derived_metrics
 from dse.config.metric_workloads import refuse_foreign_metrics
@@ -81,12 +82,14 @@ class Sweep:
         units: of the swept settings in SI; "1" for plain numbers, "" for options.
         objective: metric that orders the designs.
         designs: one a combination.
+        best: the first design with the words of its question; None if no combination is feasible.
     """
 
     axes: dict[str, tuple[Any, ...]]
     units: dict[str, str]
     objective: str
     designs: tuple[SweptDesign, ...]
+    best: Evaluation | None = None
 
     @property
     def better(self) -> Direction:
@@ -132,13 +135,18 @@ class _Part(NamedTuple):
         values: of the designs, by swept address.
         designs: these.
         question: what is asked of them.
-        fidelity: at which they are evaluated.
+        config: composed configuration of that question.
     """
 
     values: list[dict[str, Value]]
     designs: list[Design]
     question: Question
-    fidelity: str
+    config: dict[str, Any]
+
+    @property
+    def fidelity(self) -> str:
+        """Fidelity at which the designs are evaluated."""
+        return str(self.config["fidelity"])
 
 
 class _Work(NamedTuple):
@@ -188,7 +196,15 @@ def sweep(
         raise DesignError(f"sweep --objective: no design here has {objective}; {suggest_nearest(objective, present)}")
     sign = -1.0 if METRICS[objective].better == "max" else 1.0
     designs.sort(key=lambda design: (not design.feasible, sign * design.metrics.get(objective, sign * np.inf)))
-    return Sweep({address: tuple(swept["values"]) for address, swept in axes.items()}, units, objective, tuple(designs))
+    best = _describe_best(parts, designs[0]) if designs[0].feasible else None
+    return Sweep({address: tuple(swept["values"]) for address, swept in axes.items()}, units, objective, tuple(designs), best)
+
+
+def _describe_best(parts: Sequence[_Part], best: SweptDesign) -> Evaluation:
+    """A swept design with the words of its question, from the metrics that it has already."""
+    part, row = next((part, part.values.index(best.values)) for part in parts if best.values in part.values)
+    cases = tuple(CaseResult(case.label, True, {}) for case in part.question.workload.cases)
+    return describe_design(part.designs[row], part.question, part.config, best.metrics, cases)
 
 
 def _split_axes(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -281,9 +297,7 @@ def _make_part(words: list[str], knobs: Mapping[str, Any], labels: Mapping[str, 
     columns = space.grid(0, space.combinations or 1) if knobs else {}
     rows = len(next(iter(columns.values()))) if columns else 1
     own = [space.row(columns, row) for row in range(rows)] if columns else [{}]
-    return _Part(
-        [{**labels, **values} for values in own], [space.design_at(values) for values in own], question, config["fidelity"]
-    )
+    return _Part([{**labels, **values} for values in own], [space.design_at(values) for values in own], question, config)
 
 
 def _build_with_knobs(config: dict[str, Any], knobs: Mapping[str, Any]) -> Question:

@@ -9,8 +9,9 @@ import pandas as pd
 from dse.accuracy.validate import ValidationRow, error_summary
 from dse.analysis.capacity import ChipCapacity
 from dse.analysis.compare import ChipComparison
-from dse.analysis.evaluation import Evaluation, format_metric
+from dse.analysis.evaluation import Evaluation
 from dse.analysis.load_curve import LoadCurve, latency_against_load
+from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
 from dse.commands.capacity_output import capacity_lines, capacity_record
@@ -24,7 +25,7 @@ from dse.explanations.dominance import DominanceReport
 from dse.explanations.explanation import Explanation
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.workload import ServingLoad
-from dse.terminal.screen_lines import ScreenRow, format_columns, format_screen, stack_headers
+from dse.terminal.screen_lines import format_columns, format_screen
 
 if TYPE_CHECKING:
     from dse.report.figure_style import FigureSpec
@@ -303,24 +304,9 @@ class SweepAnswer(Sweep):
         return _plot(build_sweep_figure(self))
 
     def __repr__(self) -> str:
-        from dse.report.sweep_figure import format_swept_value
+        from dse.commands.sweep_output import sweep_lines
 
-        names = [name for name in dict.fromkeys((self.objective, *SHOWN_METRICS)) if name in self.metrics]
-        cells = [
-            [
-                *(format_swept_value(self, address, design.values.get(address)) for address in self.axes),
-                *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
-            ]
-            for design in self.feasible[:SHOWN_ROWS]
-        ]
-        best = "most" if self.better == "max" else "least"
-        title = f"{len(self.designs):,} combinations, {len(self.feasible):,} feasible; {best} {self.objective} first"
-        rows: list[ScreenRow | list[str]] = []
-        if cells:
-            rows.append(format_columns(*stack_headers([*self.axes, *names], cells), left=range(len(self.axes))))
-        if refused := ", ".join(f"{reason} {count:,}" for reason, count in self.refused.items()):
-            rows.append(ScreenRow("infeasible", refused))
-        return "\n".join(format_screen(title, rows))
+        return "\n".join(sweep_lines(self))
 
     def _repr_html_(self) -> str:
         """The best designs as a table for notebooks."""

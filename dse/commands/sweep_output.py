@@ -1,13 +1,14 @@
 """Output of ``dse sweep``: a table, a page with a figure, a CSV file, or JSON."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.evaluation import format_metric, metric_records
+from dse.analysis.evaluation import metric_records
+from dse.analysis.evaluation_screen import question_rows
+from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep, SweptDesign, sweep
 from dse.documents.shared_records import MeasuredRecord
 from dse.documents.sweep_document import SweepDocument, SweptDesignRecord
@@ -17,7 +18,8 @@ from dse.space.errors import DesignError
 from dse.space.safe_text import count_text
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import ProgressBar, SafeConsole, say
+from dse.terminal.progress import ProgressBar, SafeConsole, print_lines, say, screen_width
+from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
 SHOWN_METRICS = ("tpot", "ttft", "throughput", "request_throughput", "slo_attainment", "energy_per_token", "price_per_mtoken")
 """Metrics beside the objective, those that the workload has."""
@@ -25,7 +27,7 @@ SHOWN_METRICS = ("tpot", "ttft", "throughput", "request_throughput", "slo_attain
 SHOWN_BESIDE = 3
 """Metrics beside the objective on the first screen."""
 
-MAX_ROWS = 14
+MAX_ROWS = 10
 """Designs on the first screen."""
 
 MAX_REASONS = 2
@@ -56,7 +58,10 @@ def write_sweep(
     if as_json:
         print(format_json(sweep_document(result), indent=1))
     else:
-        _print_sweep(result, full=full)
+        if full:
+            _print_all(result)
+        else:
+            print_lines(sweep_lines(result, screen_width()))
     if out:
         with write_atomically(Path(out)) as place:
             result.frame().to_csv(place, index=False)
@@ -98,53 +103,76 @@ def _design_record(result: Sweep, design: SweptDesign) -> SweptDesignRecord:
     )
 
 
-def _print_sweep(result: Sweep, *, full: bool) -> None:
-    console = SafeConsole(160 if full else shutil.get_terminal_size((80, 24)).columns)
-    feasible, total = len(result.feasible), len(result.designs)
-    best = "most" if result.better == "max" else "least"
-    console.print(
-        f"[bold]{count_text(total, 'combination')}[/], {feasible:,} feasible; {best} {escape(result.objective)} first"
-    )
+def sweep_lines(result: Sweep, width: int = SCREEN_WIDTH) -> list[str]:
+    """Lines of the first screen of a sweep: the best designs, their question, and why others are infeasible.
+
+    Args:
+        result: with at least one design.
+        width: characters of a line at most.
+    """
+    feasible, most = len(result.feasible), "most" if result.better == "max" else "least"
+    title = f"{count_text(len(result.designs), 'combination')}, {feasible:,} feasible; {most} {result.objective} first"
+    rows: list[ScreenRow | list[str]] = []
     if feasible:
-        console.print(_designs_table(result, full=full))
-    left = feasible - MAX_ROWS
-    if left > 0 and not full:
-        console.print(f"{count_text(left, 'more design')}: --full prints all, --out FILE.csv writes all")
-    reasons = list(result.refusals.items())[: None if full else MAX_REASONS]
-    for reason, count in reasons:
+        header, cells = _designs_table(result, result.feasible[:MAX_ROWS], SHOWN_METRICS, SHOWN_BESIDE)
+        rows.append(format_columns(*stack_headers(header, cells), width, left=range(len(result.axes))))
+    if feasible > MAX_ROWS:
+        rows.append(
+            ScreenRow("", f"{count_text(feasible - MAX_ROWS, 'more design')}: --full prints all, --out FILE.csv writes all")
+        )
+    if result.best is not None:
+        rows += [ScreenRow("best", result.best.title, needed=True), *question_rows(result.best)]
+    rows += [ScreenRow("infeasible", text) for text in _infeasible_texts(result, MAX_REASONS)]
+    if (rest := len(result.refusals) - MAX_REASONS) > 0:
+        rows.append(ScreenRow("", f"and {count_text(rest, 'other reason')}: --full names all"))
+    return format_screen(title, rows, width)
+
+
+def _infeasible_texts(result: Sweep, most: int | None) -> Iterator[str]:
+    """How many combinations are infeasible for each reason, the commonest first, each with an example."""
+    for reason, count in list(result.refusals.items())[:most]:
         example = next(design for design in result.designs if not design.feasible and reason in (design.limit, design.why))
         what = " ".join(f"{address}={format_swept_value(result, address, value)}" for address, value in example.values.items())
-        text = f"{count:,} infeasible: {reason}" + (f", as {what}: {example.why}" if example.limit else "")
-        console.print(f"[yellow]{escape(_shortened(text, full))}[/]")
-    if rest := sum(result.refusals.values()) - sum(count for _, count in reasons):
-        console.print(f"[yellow]{rest:,} infeasible for other reasons: --full names them[/]")
+        yield f"{count:,} by {reason}" + (f", as {what}: {example.why}" if example.limit else "")
 
 
-MAX_TEXT = 158
-"""Letters of a reason on the first screen: two lines of 80 columns."""
-
-
-def _shortened(text: str, full: bool) -> str:
-    return text if full or len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 4].rsplit(' ', 1)[0]} ..."
-
-
-def _designs_table(result: Sweep, *, full: bool) -> Table:
-    """A row a design: swept settings, the objective, and the metrics that people came for."""
-    beside = [
-        name for name in (result.metrics if full else SHOWN_METRICS) if name in result.metrics and name != result.objective
-    ]
-    names = [result.objective, *(beside if full else beside[:SHOWN_BESIDE])]
+def _print_all(result: Sweep) -> None:
+    """Print all designs with all metrics, and all reasons of infeasible combinations."""
+    console = SafeConsole(160)
+    feasible, most = len(result.feasible), "most" if result.better == "max" else "least"
+    console.print(f"{count_text(len(result.designs), 'combination')}, {feasible:,} feasible; {most} {result.objective} first")
+    header, cells = _designs_table(result, result.feasible, result.metrics, len(result.metrics))
     table = Table(pad_edge=False, box=None, header_style="bold")
-    for address in result.axes:
-        table.add_column(escape(_short_address(result, address)), overflow="fold")
-    for name in names:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    for design in result.feasible[: None if full else MAX_ROWS]:
-        table.add_row(
-            *(escape(format_swept_value(result, address, design.values.get(address))) for address in result.axes),
+    for place, name in enumerate(header):
+        table.add_column(escape(name), justify="left" if place < len(result.axes) else "right", overflow="fold")
+    for row in cells:
+        table.add_row(*map(escape, row))
+    if feasible:
+        console.print(table)
+    print_lines([f"infeasible: {text}" for text in _infeasible_texts(result, None)])
+
+
+def _designs_table(
+    result: Sweep, designs: Sequence[SweptDesign], metrics: Sequence[str], most: int
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of designs: swept settings, the objective, and other metrics.
+
+    Args:
+        result: whose settings and objective they are.
+        designs: in rows.
+        metrics: to show beside the objective, those that the designs have.
+        most: of these metrics, as many at most.
+    """
+    beside = [name for name in metrics if name in result.metrics and name != result.objective][:most]
+    names = [result.objective, *beside]
+    cells = [
+        [
+            *(format_swept_value(result, address, design.values.get(address)) for address in result.axes),
             *(format_metric(name, design.metrics[name]) if name in design.metrics else "-" for name in names),
-        )
-    return table
+        ]
+        for design in designs
+    ]
+    return [*(_short_address(result, address) for address in result.axes), *names], cells
 
 
 def _short_address(result: Sweep, address: str) -> str:
