@@ -104,7 +104,7 @@ def _design_record(result: Sweep, design: SweptDesign) -> SweptDesignRecord:
 
 
 def sweep_lines(result: Sweep, width: int = SCREEN_WIDTH) -> list[str]:
-    """Lines of the first screen of a sweep: the best designs, their question, and why others are infeasible.
+    """Lines of the first screen of a sweep: best designs, their question, and why others are infeasible.
 
     Args:
         result: with at least one design.
