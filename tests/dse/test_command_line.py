@@ -194,7 +194,7 @@ def test_a_study_runs_resumes_and_reports(
     assert code == 0
     assert "front" in out
     page = (tmp_path / "runs/quickstart/report.html").read_text()
-    assert "throughput_per_system_mm2" in page
+    assert "throughput per system mm" in page
     code, again, err = typed(monkeypatch, capsys, "run", *QUICK)
     assert "going on from 48 proposed designs" in err
     assert err.splitlines()[-3].strip() == "report: being written"
@@ -266,7 +266,7 @@ def test_evaluate_says_what_model_it_read(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "[red]mine").mkdir()
     (tmp_path / "[red]mine/config.json").write_text((Path(__file__).parent / "hf/deepseek_v3.json").read_text())
-    _, out, _ = typed(monkeypatch, capsys, "evaluate", "model.from_hf=./[red]mine", "mapping.precision.kv=bf16")
+    _, out, _ = typed(monkeypatch, capsys, "evaluate", "--full", "model.from_hf=./[red]mine", "mapping.precision.kv=bf16")
     shown = " ".join(out.split())
     assert "[red]mine: 671 billion parameters, 37.55 billion of them active, 70.27 kB of KV cache a token in bf16" in shown
     assert "published in fp8_128x128 (mapping.precision.weights=fp8_128x128); parameters without its 1 multi-token" in " ".join(

@@ -67,7 +67,7 @@ class Ended:
         lines = [line for line in self.error.splitlines() if line.strip()]
         if self.did:
             return f"did {self.did[0]}"
-        if self.code not in (0, 1, 2):
+        if self.code not in (0, 1, 2, 3):  # 3 of an infeasible design
             return f"status {self.code}: {lines[-1] if lines else ''}"
         if "Traceback" in self.error or "Traceback" in self.out:
             return "a traceback"
