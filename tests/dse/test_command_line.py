@@ -16,7 +16,7 @@ import pytest
 
 import dse
 from dse.accuracy.validate import COLUMNS
-from dse.commands.cli_options import COMMANDS
+from dse.commands.cli_options import COMMANDS, known_flags
 from dse.config.compose import compose
 from dse.main import main
 from dse.space.errors import DesignError
@@ -509,3 +509,10 @@ def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPat
     assert once.design.mapping.decode.tp == 8  # type: ignore[union-attr]
     _, _, err = typed(monkeypatch, capsys, "evaluate", *overrides, "mapping.both.pt=8")
     assert "mapping.prefill.pt" in err
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_flag_stands_once_in_a_command(name: str) -> None:
+    """argparse ends with a trace where a command has a flag twice."""
+    names = [word for flag in known_flags(name) for word in flag.names]
+    assert sorted(names) == sorted(set(names))
