@@ -9,11 +9,14 @@ from math import isfinite, log
 
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import fidelities
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon import price as prices
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import field_at
 from dse.space.knobs import Value
 from dse.space.neighbourhood import build_neighbourhood_space, list_base_neighbours
+from dse.space.published import remove_published_facts
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, MemoryStreamCase, ServingLoad, Workload
 
@@ -77,7 +80,8 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
     """The step of one chip or mapping setting that gains most in the first case, by the analytical model.
 
     Steps count that make the design faster: of these the one with the largest gain in rate, or in 1 / latency, over the price
-    of the system where it is known, else over its area. Number formats and constants of software are not moved.
+    of the system where it is known, else over its area. Prices and areas are the model's own: a data sheet's hold for one chip
+    alone, and would count against each step of it. Number formats and constants of software are not moved.
 
     Args:
         design: a feasible design of scalars.

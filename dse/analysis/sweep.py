@@ -213,6 +213,8 @@ def _split_axes(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, An
         if repeated := [value for value, count in Counter(map(hydra_text, swept["values"])).items() if count > 1]:
             raise DesignError(f"sweep: {address} has {repeated[0]} twice; remove one of them")
         axes[address] = swept
+    if both := sorted({word.partition("=")[0].lstrip("+") for word in fixed} & set(axes)):
+        raise DesignError(f"sweep: {both[0]} is swept and set to one value; remove one of them")
     if not axes:
         raise DesignError(f"sweep: no setting has several values; write a list, as in {EXAMPLE}")
     if (count := prod(len(swept["values"]) for swept in axes.values())) > MAX_POINTS:

@@ -122,12 +122,15 @@ def _run_compare(typed: Namespace) -> int:
 
 
 def _run_sweep(typed: Namespace) -> int:
+    from dse.commands.evaluate_output import INFEASIBLE_STATUS
     from dse.commands.sweep_output import write_sweep
 
     page = Path(typed.page) if typed.page else Path("runs") / "sweep" / "sweep.html"
     words = [*typed.hydra, *typed.words]
     with compile_notice("sweep"):
-        write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
+        found = write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
+    if not found:
+        return INFEASIBLE_STATUS
     open_if_asked(typed, page)
     return 0
 
@@ -294,7 +297,7 @@ overrides:
         """\
 Evaluates every combination of the settings that have several values. Prints the swept settings and a few metrics of each
 design, the best by the objective first; counts infeasible combinations by their commonest reasons. Writes
-runs/sweep/sweep.html: the objective over the swept setting with the most values.
+runs/sweep/sweep.html: the objective over the swept setting with the most values. Ends with 3 if no combination is feasible.
 
 values of a setting:
   chip=[h100,h200] chip=h100,h200           a list, or commas
