@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import dse
+from dse.accuracy.residuals import ErrorBand
+from dse.accuracy.result_kind import ResultKind
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.evaluation import Evaluation
-from dse.analysis.evaluation_screen import lengths_text
+from dse.analysis.evaluation_screen import band_text, lengths_text
 from dse.space.errors import DesignError
 from dse.terminal.screen_lines import MAX_LINES, ScreenRow, format_columns, format_screen
 
@@ -104,6 +106,44 @@ def test_memory_is_told_by_what_holds_it_with_what_is_free() -> None:
     assert more
     assert dse.evaluate("chip=npu_dse", "mapping.both.tp=1", f"workload.batch=[{more[1]}]").infeasible is None
     assert dse.evaluate("chip=npu_dse", "mapping.both.tp=1", f"workload.batch=[{int(more[1]) + 2}]").infeasible is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("chip=h100 model=llama3_70b mapping.both.tp=4", "4 x h100; "),
+        ("chip=mi300x", "1 x mi300x, of 8 dies; "),
+        ("chip=wse2 workload=gemv", "1 x wse2; "),
+        ("chip=wafer64 model=deepseek_v3 workload.batch=[256]", "wafer64; 64 dies; "),
+    ],
+)
+def test_chips_and_dies_are_counted(line: str, text: str) -> None:
+    screen = dse.evaluate(*line.split()).first_screen()
+    assert next(row for row in screen if row.startswith("chip"))[12:].startswith(text)
+
+
+def test_a_range_whose_ends_print_alike_is_one_number() -> None:
+    kind = ResultKind("npu64", "", "static", "all", "time", "analytical")
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.031, -0.029, 2, compares=True)) == "error -3% (2 comparisons)"
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.2, 0.1, 2, compares=True)) == "error -20% to +10% (2 comparisons)"
+
+
+def test_room_is_told_by_whole_bytes() -> None:
+    text = " ".join(dse.evaluate("chip=sn40l", "model=llama3_70b", "workload.batch=[1]").first_screen())
+    assert "0 B free" in text
+
+
+def test_the_best_knob_compares_prices_by_the_model_alone() -> None:
+    """A data sheet's area and power hold for the chip as sold: each step of it would seem to move area and price."""
+    evaluation = dse.evaluate("chip=h100", "workload=gemm", "mapping.both.tp=8")
+    best = find_best_knob(evaluation.design, evaluation.workload)
+    assert best is not None
+    assert best.knob == "chip.network.bandwidth"
+    own = ["chip=h100", "workload=gemm", "mapping.both.tp=8", "chip.published=null"]
+    area, wider = (dse.evaluate([*own, *more]).metrics["system_mm2"] for more in ([], [f"{best.knob}='{best.new}'"]))
+    assert best.changes["system_mm2"] == pytest.approx(wider / area - 1)
+    assert best.changes["system_mm2"] < 0.01
+    assert "data sheet" in best.text
 
 
 def _evaluate_step(evaluation: Evaluation, line: list[str]) -> tuple[Evaluation, dict[str, float]]:
