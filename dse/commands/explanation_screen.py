@@ -144,7 +144,7 @@ def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> li
         width: characters of a line at most.
     """
     point, space = dominance.point, dominance.space
-    rows: list[ScreenRow | list[str]] = [ScreenRow("design", dominance.id)] if dominance.name != dominance.id else []
+    rows: list[ScreenRow | list[str]] = [ScreenRow("design", dominance.id, spare=True)] if dominance.name != dominance.id else []
     rows += [
         ScreenRow("metrics", f"{format_metrics(dominance.goal, point)}, by {dominance.goal.fidelity}", needed=True),
         ScreenRow("feasible", "yes" if point.feasible else f"no: {point.violations_text}", needed=True),
@@ -160,7 +160,7 @@ def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> li
         rows.append(ScreenRow("not tried", f"for lack of time: {', '.join(dominance.left)}; run the command again"))
     example = dominance.rivals[0] if dominance.rivals else None
     if example and CHIP_KNOB not in example.knobs:
-        rows.append(ScreenRow(example.name, format_changed_knobs(space, example.knobs)))
+        rows.append(ScreenRow(example.name, format_changed_knobs(space, example.knobs), spare=True))
     rows.append(ScreenRow("more", "--full every design that beats it with its knobs; --json", needed=True))
     return format_screen(dominance.name, rows, width)
 
