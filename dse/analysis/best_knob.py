@@ -22,12 +22,15 @@ from dse.space.knobs import Value
 from dse.space.neighbourhood import build_neighbourhood_space, list_base_neighbours
 from dse.space.published import remove_published_facts
 from dse.space.units import format_quantity
-from dse.space.workload import BatchCase, MemoryStreamCase, ServingLoad, Workload
+from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocTrafficCase, ServingLoad, Workload
 
 ANALYTICAL = "analytical"
 
 ENGINE = "mapping.inference_engine."
 """Addresses of constants of an inference engine, which nobody chooses one by one."""
+
+MESH = "chip.mesh."
+"""Addresses of the sides of a mesh: with them traffic and collectives, which take the whole mesh, are others."""
 
 PACES = ("throughput", "latency", "packet_latency")
 """What a step should better: the first of these that a design has."""
@@ -109,7 +112,8 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
         return None
     try:
         space = build_neighbourhood_space(design, lambda address, option: True)
-        steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(ENGINE)]
+        left = (ENGINE, MESH) if isinstance(case, NocTrafficCase | CollectiveCase) else (ENGINE,)
+        steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(left)]
     except DesignError:  # settings around a design that ties or rules exclude
         return None
     wanted = tuple(name for name in (*SHOWN_METRICS, "energy") if name in METRICS)

@@ -67,6 +67,9 @@ LABELS = {
 SHARES = ("mfu", "slo_attainment", "bandwidth_efficiency", "compute_share")
 """Figures that are shares, shown in percent."""
 
+REQUEST_RATES = ("goodput",)
+"""Figures of requests per second, which are never told in multiples of Hz."""
+
 SPARE_FIGURES = ("goodput", "mfu", "latency", "cycles", "power")
 """Figures that are left out where there is no room."""
 
@@ -84,6 +87,9 @@ NEEDED_FACTS = (
 
 PLAN_FACTS = ("both phases", "prefill", "decode", "kernels", "prefill on", "decode on", "pool link")
 """Facts on the mapping."""
+
+POOL_FACTS = ("prefill on", "decode on")
+"""Facts on the chips of unlike pools."""
 
 MIN_SHARE = 0.005
 """Share of the time from which a resource is told. [-]"""
@@ -139,9 +145,12 @@ def _question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 def _chip_text(evaluation: Evaluation) -> str:
     """How many chips there are, the chip with its changes, and the dies of one."""
     metrics, name = computed_metrics(evaluation.metrics), ", ".join((evaluation.names["chip"], *evaluation.changes))
+    if evaluation.design.pools is not None:
+        pools = [text.partition(",")[0] for fact, text in evaluation.facts() if fact in POOL_FACTS]
+        return " and ".join(pools) + (f"; {', '.join(evaluation.changes)}" if evaluation.changes else "")
     if "devices" in metrics:
         return f"{metrics['devices']:g} x {name}"
-    if evaluation.infeasible is not None or not metrics.get("system_mm2") or evaluation.design.pools is not None:
+    if evaluation.infeasible is not None or not metrics.get("system_mm2"):
         return name
     chip = evaluation.design.chip
     whole = total_area(chip)
@@ -278,6 +287,8 @@ def _figure_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 
 def figure_text(name: str, value: float) -> str:
     """A figure with its unit; shares in percent."""
+    if name in REQUEST_RATES:
+        return f"{value:.4g} requests/s"
     if name in SHARES:
         return f"{value:.3g}%" if not value else f"{value:.3%}" if value < 1e-3 else f"{value:.1%}"
     return f"{format_metric(name, value)}/Mtoken" if name == "price_per_mtoken" else format_metric(name, value)
@@ -311,7 +322,7 @@ def band_text(band: ErrorBand) -> str:
         return "no measured row of this kind"
     kind = count_text(band.rows, "comparison" if band.compares else "row") + (", stale" if band.stale else "")
     if band.measured_range is None:
-        errors = dict.fromkeys(f"{end + 0.0:+.0%}" for end in (band.low, band.high))
+        errors = dict.fromkeys(f"{round(end, 2) + 0.0:+.0%}" for end in (band.low, band.high))  # + 0.0: no -0%
         return f"error {' to '.join(errors)} ({kind})"
     ends = dict.fromkeys(figure_text(band.metric, end) for end in band.measured_range)
     return f"measured {' to '.join(ends)} ({kind})"

@@ -144,7 +144,9 @@ def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> li
         width: characters of a line at most.
     """
     point, space = dominance.point, dominance.space
-    rows: list[ScreenRow | list[str]] = [ScreenRow("design", dominance.id, spare=True)] if dominance.name != dominance.id else []
+    rows: list[ScreenRow | list[str]] = (
+        [ScreenRow("design", dominance.id, spare=True)] if dominance.name != dominance.id else []
+    )
     rows += [
         ScreenRow("metrics", f"{format_metrics(dominance.goal, point)}, by {dominance.goal.fidelity}", needed=True),
         ScreenRow("feasible", "yes" if point.feasible else f"no: {point.violations_text}", needed=True),

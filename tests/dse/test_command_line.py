@@ -516,3 +516,17 @@ def test_a_flag_stands_once_in_a_command(name: str) -> None:
     """argparse ends with a trace where a command has a flag twice."""
     names = [word for flag in known_flags(name) for word in flag.names]
     assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_a_folder_is_refused_before_any_work(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").touch()
+    monkeypatch.setattr(sys, "argv", ["dse", "evaluate", "chip=h100", "--to", "vllm", "--out", place])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert "taken is a file; name a folder" in err

@@ -14,7 +14,7 @@ from dse.accuracy.residuals import ErrorBand
 from dse.accuracy.result_kind import ResultKind
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.evaluation import Evaluation
-from dse.analysis.evaluation_screen import band_text, lengths_text
+from dse.analysis.evaluation_screen import band_text, figure_text, lengths_text
 from dse.space.errors import DesignError
 from dse.terminal.screen_lines import MAX_LINES, ScreenRow, format_columns, format_screen
 
@@ -114,6 +114,11 @@ def test_memory_is_told_by_what_holds_it_with_what_is_free() -> None:
         ("chip=h100 model=llama3_70b mapping.both.tp=4", "4 x h100; "),
         ("chip=mi300x", "1 x mi300x, of 8 dies; "),
         ("chip=wse2 workload=gemv", "1 x wse2; "),
+        (
+            "chip=h200 model=llama3_8b workload=serving workload.requests=20 pools.prefill.chip=h100 mapping.both.tp=2 "
+            "fidelity=steady_state +part@pools.link=pool_link_400g",
+            "1 x h100 and 2 x h200; ",
+        ),
         ("chip=wafer64 model=deepseek_v3 workload.batch=[256]", "wafer64; 64 dies; "),
     ],
 )
@@ -126,6 +131,20 @@ def test_a_range_whose_ends_print_alike_is_one_number() -> None:
     kind = ResultKind("npu64", "", "static", "all", "time", "analytical")
     assert band_text(ErrorBand("latency", 1.0, kind, -0.031, -0.029, 2, compares=True)) == "error -3% (2 comparisons)"
     assert band_text(ErrorBand("latency", 1.0, kind, -0.2, 0.1, 2, compares=True)) == "error -20% to +10% (2 comparisons)"
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.05, -0.001, 2, compares=True)) == "error -5% to +0% (2 comparisons)"
+
+
+@pytest.mark.parametrize("line", ["chip=mesh8 workload=traffic", "chip=tile32 workload=collective"])
+def test_the_best_knob_keeps_what_was_asked(line: str) -> None:
+    """Fewer cores would make traffic and collectives smaller: another question."""
+    evaluation = dse.evaluate(*line.split())
+    best = find_best_knob(evaluation.design, evaluation.workload)
+    assert best is not None
+    assert not best.knob.startswith("chip.mesh.")
+
+
+def test_rates_of_requests_have_no_prefix() -> None:
+    assert figure_text("goodput", 0.03116) == "0.03116 requests/s"
 
 
 def test_room_is_told_by_whole_bytes() -> None:
