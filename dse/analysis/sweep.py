@@ -220,9 +220,7 @@ def _split_axes(words: Sequence[str], most: int) -> tuple[list[str], dict[str, d
     if not axes:
         raise DesignError(f"sweep: no setting has several values; write a list, as in {EXAMPLE}")
     if (count := prod(len(swept["values"]) for swept in axes.values())) > most:
-        raise DesignError(
-            f"sweep: {count:,} combinations, of {most:,} at most; take fewer values, or search them in a study"
-        )
+        raise DesignError(f"sweep: {count:,} combinations, of {most:,} at most; take fewer values, or search them in a study")
     return fixed, axes
 
 

@@ -15,6 +15,7 @@ from dse.accuracy.result_kind import ResultKind
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.evaluation import Evaluation
 from dse.analysis.evaluation_screen import band_text, figure_text, lengths_text
+from dse.commands.notebook_api import StoredStudy
 from dse.space.errors import DesignError
 from dse.terminal.screen_lines import MAX_LINES, ScreenRow, format_columns, format_screen
 
@@ -223,3 +224,23 @@ def test_columns_that_do_not_fit_are_left_out_and_told() -> None:
     lines = format_columns(["case", *("column",) * 20], [["a", *("1.25 token/s",) * 20]], 80)
     assert lines[0].endswith("...")
     assert max(map(len, lines)) <= 80
+
+
+def test_an_explained_design_says_where_its_figures_do_not_hold(typed: Typed) -> None:
+    _, out, _ = typed("explain", "chip=wse2")
+    assert re.search(r"^metrics +if its limits held, throughput", out, re.MULTILINE)
+    _, out, _ = typed("explain", "chip=h100")
+    assert "if its limits held" not in out
+    assert "a step of the chip also replaces its" in out
+    assert "data sheet" not in typed("explain", "chip=npu_dse")[1]
+
+
+def test_a_stored_study_is_read_once(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dse.run("quickstart", "screen.limit=16", "search=qmc", "search.budget=2", "workers=serial")
+    read, count = StoredStudy.frame, []
+    monkeypatch.setattr(StoredStudy, "frame", lambda study: count.append(study) or read(study))
+    for words in (["quickstart"], ["quickstart", "--full"]):
+        count.clear()
+        assert not typed("show", *words)[0]
+        assert len(count) == 1

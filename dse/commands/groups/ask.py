@@ -131,8 +131,10 @@ def _run_sweep(typed: Namespace) -> int:
     page = Path(typed.page) if typed.page else Path("runs") / "sweep" / "sweep.html"
     words = [*typed.hydra, *typed.words]
     with compile_notice("sweep"):
-        found = write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
-    if not found:
+        is_feasible = write_sweep(
+            words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust
+        )
+    if not is_feasible:
         return INFEASIBLE_STATUS
     open_if_asked(typed, page)
     return 0
