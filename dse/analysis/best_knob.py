@@ -3,24 +3,34 @@
 `dse explain` has the effect of every setting on every objective; this is its cheapest part, for a first screen.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, log
+from typing import Any
+
+import numpy as np
 
 from dse.evaluators import METRICS, evaluate
 from dse.evaluators.evaluation import fidelities
-from dse.space.design import Design, stack_designs
+from dse.evaluators.silicon import area
+from dse.evaluators.silicon import price as prices
+from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import field_at
 from dse.space.knobs import Value
 from dse.space.neighbourhood import build_neighbourhood_space, list_base_neighbours
+from dse.space.published import remove_published_facts
 from dse.space.units import format_quantity
-from dse.space.workload import BatchCase, MemoryStreamCase, ServingLoad, Workload
+from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocTrafficCase, ServingLoad, Workload
 
 ANALYTICAL = "analytical"
 
 ENGINE = "mapping.inference_engine."
 """Addresses of constants of an inference engine, which nobody chooses one by one."""
+
+MESH = "chip.mesh."
+"""Addresses of the sides of a mesh: with them traffic and collectives, which take the whole mesh, are others."""
 
 PACES = ("throughput", "latency", "packet_latency")
 """What a step should better: the first of these that a design has."""
@@ -37,6 +47,9 @@ MAX_SHOWN = 3
 LEAST_GAIN = 0.005
 """Gain in speed below which a step does not help. [-]"""
 
+MODELLED = ", data sheet's price and area aside"
+"""What follows where a chip has a data sheet: its figures hold for that chip alone."""
+
 NO_GAIN = float("-inf")
 """Gain of a step that does not help or violates a limit."""
 
@@ -52,6 +65,7 @@ class BestKnob:
         steps: that were evaluated.
         settings: whose steps these were.
         aim: the ratio that the step betters, in words.
+        modelled: whether the chip has a data sheet, whose prices and areas do not count.
     """
 
     knob: str
@@ -61,6 +75,7 @@ class BestKnob:
     steps: int
     settings: int
     aim: str
+    modelled: bool = False
 
     @property
     def text(self) -> str:
@@ -70,14 +85,17 @@ class BestKnob:
             return f"none of {tried} makes the design {LEAST_GAIN:.1%} faster"
         moved = ((LABELS.get(name, name), change) for name, change in self.changes.items() if abs(change) >= 5e-4)
         changes = [f"{name} {change:+.1%}" for name, change in moved][:MAX_SHOWN]
-        return f"{self.knob} {self.old} to {self.new}: {', '.join(changes)}; most {self.aim} of {tried}"
+        return (
+            f"{self.knob} {self.old} to {self.new}: {', '.join(changes)}; most {self.aim} of {tried}{MODELLED * self.modelled}"
+        )
 
 
 def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
     """The step of one chip or mapping setting that gains most in the first case, by the analytical model.
 
     Steps count that make the design faster: of these the one with the largest gain in rate, or in 1 / latency, over the price
-    of the system where it is known, else over its area. Number formats and constants of software are not moved.
+    of the system where it is known, else over its area. Prices and areas are the model's own: a data sheet's hold for one chip
+    alone, and would count against each step of it. Number formats and constants of software are not moved.
 
     Args:
         design: a feasible design of scalars.
@@ -94,7 +112,8 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
         return None
     try:
         space = build_neighbourhood_space(design, lambda address, option: True)
-        steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(ENGINE)]
+        left = (ENGINE, MESH) if isinstance(case, NocTrafficCase | CollectiveCase) else (ENGINE,)
+        steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(left)]
     except DesignError:  # settings around a design that ties or rules exclude
         return None
     wanted = tuple(name for name in (*SHOWN_METRICS, "energy") if name in METRICS)
@@ -107,16 +126,17 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
     aim = ("throughput" if pace == "throughput" else "speed") + {"system_price": " a dollar", "system_mm2": " a mm2"}.get(
         price, ""
     )
+    modelled = bool(price) and design.chip.published is not None
     done, settings = len(steps), len({step.knob for step in steps})
     best = max(range(done), key=gains.__getitem__, default=-1)
     if best < 0 or gains[best] == NO_GAIN:
-        return BestKnob("", "", "", {}, done, settings, aim)
+        return BestKnob("", "", "", {}, done, settings, aim, modelled)
     step = steps[best]
     changes = {
         name: outcomes[best][name] / base[name] - 1 for name in SHOWN_METRICS if base.get(name) and name in outcomes[best]
     }
     old, new = (_value_text(space.base, space.targets[step.knob][0], value) for value in (step.old, step.new))
-    return BestKnob(step.knob, old, new, changes, done, settings, aim)
+    return BestKnob(step.knob, old, new, changes, done, settings, aim, modelled)
 
 
 def _gain(base: Mapping[str, float], outcome: Mapping[str, float], pace: str, price: str) -> float:
@@ -132,19 +152,32 @@ def _gain(base: Mapping[str, float], outcome: Mapping[str, float], pace: str, pr
 
 def _evaluate_steps(designs: Sequence[Design], workload: Workload, wanted: tuple[str, ...]) -> list[dict[str, float]]:
     """Metrics of designs that are evaluated together; none of infeasible and of refused ones."""
+    stacked = stack_designs(designs)
     try:
-        outcomes = evaluate(stack_designs(designs), workload, fidelity=ANALYTICAL, metrics=wanted)
+        outcomes = evaluate(stacked, workload, fidelity=ANALYTICAL, metrics=wanted)
     except DesignError:
         if len(designs) == 1:
             return [{}]
         middle = len(designs) // 2
         return [outcome for part in (designs[:middle], designs[middle:]) for outcome in _evaluate_steps(part, workload, wanted)]
+    shares = _own_shares(stacked)
     return [
-        {name: float(column[row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
+        {name: float(column[row] * shares[name][row]) for name, column in outcomes.columns.items() if isfinite(column[row])}
         if outcomes.feasible[row] and row not in outcomes.refused
         else {}
         for row in range(len(designs))
     ]
+
+
+def _own_shares(stacked: Designs) -> Mapping[str, Any]:
+    """What the model makes of prices and areas over what they are with a data sheet; 1 for others. Each of shape (designs,)."""
+    shares = defaultdict[str, Any](lambda: np.ones(len(stacked)))
+    for rows, design in stacked.groups:
+        if (chip := design.chip).published is not None:
+            own = remove_published_facts(chip)
+            shares["system_price"][rows] = prices.system_price(own) / prices.system_price(chip)
+            shares["system_mm2"][rows] = area.total_area(own) / area.total_area(chip)
+    return shares
 
 
 def _value_text(base: Design, address: str, value: Value) -> str:

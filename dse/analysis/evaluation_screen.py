@@ -18,6 +18,7 @@ from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import IDLE
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import limits
+from dse.evaluators.silicon.area import die_counts, total_area
 from dse.space.limits import Limit
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
@@ -66,6 +67,9 @@ LABELS = {
 SHARES = ("mfu", "slo_attainment", "bandwidth_efficiency", "compute_share")
 """Figures that are shares, shown in percent."""
 
+REQUEST_RATES = ("goodput",)
+"""Figures of requests per second, which are never told in multiples of Hz."""
+
 SPARE_FIGURES = ("goodput", "mfu", "latency", "cycles", "power")
 """Figures that are left out where there is no room."""
 
@@ -83,6 +87,9 @@ NEEDED_FACTS = (
 
 PLAN_FACTS = ("both phases", "prefill", "decode", "kernels", "prefill on", "decode on", "pool link")
 """Facts on the mapping."""
+
+POOL_FACTS = ("prefill on", "decode on")
+"""Facts on the chips of unlike pools."""
 
 MIN_SHARE = 0.005
 """Share of the time from which a resource is told. [-]"""
@@ -136,12 +143,21 @@ def question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 
 
 def _chip_text(evaluation: Evaluation) -> str:
-    """Chip with its changes, and how many chips or dies of it there are."""
+    """How many chips there are, the chip with its changes, and the dies of one."""
     metrics, name = computed_metrics(evaluation.metrics), ", ".join((evaluation.names["chip"], *evaluation.changes))
+    if evaluation.design.pools is not None:
+        pools = [text.partition(",")[0] for fact, text in evaluation.facts() if fact in POOL_FACTS]
+        return " and ".join(pools) + (f"; {', '.join(evaluation.changes)}" if evaluation.changes else "")
     if "devices" in metrics:
         return f"{metrics['devices']:g} x {name}"
-    dies = round(metrics["system_mm2"] / metrics["die_mm2"]) if metrics.get("die_mm2") else 0
-    return f"{name}; {count_text(dies, 'die')}" if dies else name
+    if evaluation.infeasible is not None or not metrics.get("system_mm2"):
+        return name
+    chip = evaluation.design.chip
+    whole = total_area(chip)
+    count, dies = round(metrics["system_mm2"] / float(whole)), round(float(die_counts(chip, whole)[0]))
+    if chip.dies is not None:
+        return f"{name}; {count_text(count, 'die')}"
+    return f"{count} x {name}" + (f", {'each ' * (count > 1)}of {dies} dies" if dies > 1 else "")
 
 
 def _chosen_text(plan: str) -> str:
@@ -238,7 +254,7 @@ def _fit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     sizes = ((name, float(np.max(value))) for name, value in limit.parts)
     parts = ", ".join(f"{name} {format_quantity(size, 'B', 3)}" for name, size in sizes if size > 0)
     whole = f"{format_quantity(need, 'B', 3)} of {format_quantity(have, 'B', 3)} {limit.address}"
-    free = format_quantity(max(have - need, 0.0), "B", 3)
+    free = format_quantity(float(round(max(have - need, 0.0))), "B", 3)  # by whole bytes: less is what sums are rounded by
     yield ScreenRow("fits", f"yes, {whole}: {parts}; {free} free{_requests_text(evaluation)}", needed=True)
 
 
@@ -271,6 +287,8 @@ def _figure_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 
 def figure_text(name: str, value: float) -> str:
     """A figure with its unit; shares in percent."""
+    if name in REQUEST_RATES:
+        return f"{value:.4g} requests/s"
     if name in SHARES:
         return f"{value:.3g}%" if not value else f"{value:.3%}" if value < 1e-3 else f"{value:.1%}"
     return f"{format_metric(name, value)}/Mtoken" if name == "price_per_mtoken" else format_metric(name, value)
@@ -304,7 +322,8 @@ def band_text(band: ErrorBand) -> str:
         return "no measured row of this kind"
     kind = count_text(band.rows, "comparison" if band.compares else "row") + (", stale" if band.stale else "")
     if band.measured_range is None:
-        return f"error {band.low:+.0%} to {band.high:+.0%} ({kind})"
+        errors = dict.fromkeys(f"{round(end, 2) + 0.0:+.0%}" for end in (band.low, band.high))  # + 0.0: no -0%
+        return f"error {' to '.join(errors)} ({kind})"
     ends = dict.fromkeys(figure_text(band.metric, end) for end in band.measured_range)
     return f"measured {' to '.join(ends)} ({kind})"
 

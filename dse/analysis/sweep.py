@@ -170,6 +170,7 @@ def sweep(
     objective: str = "",
     *,
     trust: bool = False,
+    most: int = MAX_POINTS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Sweep:
     """Evaluate every combination of the swept settings among some overrides.
@@ -178,12 +179,13 @@ def sweep(
         words: overrides as of `dse evaluate`; those with a list, a comma, ``choice(...)`` or ``range(...)`` are swept.
         objective: metric that orders the designs; empty string for the first that the workload has.
         trust: whether files that are not ours may run code.
+        most: combinations at most.
         progress: takes the number of designs that are done, and of all.
 
     Raises:
         DesignError: nothing is swept, too much is, a setting is wrong for all combinations, or no such metric.
     """
-    fixed, axes = _split_axes(words)
+    fixed, axes = _split_axes(words, most)
     parts, refused, units = _make_parts(fixed, axes, trust)
     objective = read_metric(objective) if objective else ""
     if objective:
@@ -207,7 +209,7 @@ def _describe_best(parts: Sequence[_Part], best: SweptDesign) -> Evaluation:
     return describe_design(part.designs[row], part.question, part.config, best.metrics, cases)
 
 
-def _split_axes(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+def _split_axes(words: Sequence[str], most: int) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Overrides with one value, and what is swept by address.
 
     Raises:
@@ -229,12 +231,12 @@ def _split_axes(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, An
         if repeated := [value for value, count in Counter(map(hydra_text, swept["values"])).items() if count > 1]:
             raise DesignError(f"sweep: {address} has {repeated[0]} twice; remove one of them")
         axes[address] = swept
+    if both := sorted({word.partition("=")[0].lstrip("+") for word in fixed} & set(axes)):
+        raise DesignError(f"sweep: {both[0]} is swept and set to one value; remove one of them")
     if not axes:
         raise DesignError(f"sweep: no setting has several values; write a list, as in {EXAMPLE}")
-    if (count := prod(len(swept["values"]) for swept in axes.values())) > MAX_POINTS:
-        raise DesignError(
-            f"sweep: {count:,} combinations, of {MAX_POINTS:,} at most; take fewer values, or search them in a study"
-        )
+    if (count := prod(len(swept["values"]) for swept in axes.values())) > most:
+        raise DesignError(f"sweep: {count:,} combinations, of {most:,} at most; take fewer values, or search them in a study")
     return fixed, axes
 
 

@@ -32,6 +32,13 @@ MAX_STEPS, MAX_MEMBERS, MAX_RIVALS, MAX_HOPS = 6, 6, 4, 4
 """Steps, designs of a front, rivals and changes of a first screen at most."""
 
 
+UNREACHED = "if its limits held, "
+"""What precedes the metrics of a design that violates a limit."""
+
+SHEET = "holds for the chip as sold: a step of the chip also replaces its area and power by the model's own"
+"""What part of changes in area and price is, where a chip has a data sheet."""
+
+
 def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> list[str]:
     """Lines of the first screen of an explained design: figures, limits, strongest knobs, next designs.
 
@@ -41,9 +48,10 @@ def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> li
     """
     point, goal, space = explanation.point, explanation.goal, explanation.space
     named = explanation.name != explanation.id
+    reached = "" if point.feasible or explanation.shares else UNREACHED
     rows: list[ScreenRow | list[str]] = [
         ScreenRow("design", explanation.id if named else format_knobs(space, explanation.values)),
-        ScreenRow("metrics", f"{format_metrics(goal, point)}, by {goal.fidelity}", needed=True),
+        ScreenRow("metrics", f"{reached}{format_metrics(goal, point)}, by {goal.fidelity}", needed=True),
         ScreenRow("feasible", "yes" if point.feasible else f"no: {point.violations_text}", needed=True),
     ]
     if explanation.beaten_by is not None and point.metrics:
@@ -52,6 +60,8 @@ def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> li
     shares = format_shares(explanation.shares).replace("  ", ", ")
     rows.append(ScreenRow("bound by", shares or "not evaluated: the design violates a limit", needed=True))
     rows += _step_rows(explanation, width)
+    if explanation.design.chip.published is not None:
+        rows.append(ScreenRow("data sheet", SHEET))
     if explanation.left:
         rows.append(ScreenRow("not tried", f"for lack of time: {', '.join(explanation.left)}"))
     rows += [ScreenRow("constraint", f"{price.what}: {price.text}") for price in explanation.prices[:2]]
@@ -144,7 +154,9 @@ def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> li
         width: characters of a line at most.
     """
     point, space = dominance.point, dominance.space
-    rows: list[ScreenRow | list[str]] = [ScreenRow("design", dominance.id)] if dominance.name != dominance.id else []
+    rows: list[ScreenRow | list[str]] = (
+        [ScreenRow("design", dominance.id, spare=True)] if dominance.name != dominance.id else []
+    )
     rows += [
         ScreenRow("metrics", f"{format_metrics(dominance.goal, point)}, by {dominance.goal.fidelity}", needed=True),
         ScreenRow("feasible", "yes" if point.feasible else f"no: {point.violations_text}", needed=True),
@@ -160,7 +172,7 @@ def dominance_lines(dominance: DominanceReport, width: int = SCREEN_WIDTH) -> li
         rows.append(ScreenRow("not tried", f"for lack of time: {', '.join(dominance.left)}; run the command again"))
     example = dominance.rivals[0] if dominance.rivals else None
     if example and CHIP_KNOB not in example.knobs:
-        rows.append(ScreenRow(example.name, format_changed_knobs(space, example.knobs)))
+        rows.append(ScreenRow(example.name, format_changed_knobs(space, example.knobs), spare=True))
     rows.append(ScreenRow("more", "--full every design that beats it with its knobs; --json", needed=True))
     return format_screen(dominance.name, rows, width)
 

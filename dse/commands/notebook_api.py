@@ -71,7 +71,7 @@ class StoredStudy:
 
     def verification(self) -> Verification | None:
         """The best designs at both fidelities; None if the study verifies nothing or nothing is stored."""
-        return self._stored_verification_of(self.frame())
+        return self.verification_of(self.frame())
 
     def explain(self, design: str) -> ExplanationAnswer:
         """Explain one of its designs, at the study's fidelity.
@@ -149,7 +149,7 @@ class StoredStudy:
         from dse.report.reported_study import ReportedStudy
 
         frame, screened = self.designs()
-        return ReportedStudy(self.study, frame, screened, self.runs(), self._stored_verification_of(frame))
+        return ReportedStudy(self.study, frame, screened, self.runs(), self.verification_of(frame))
 
     def designs(self) -> tuple[pd.DataFrame, ScreenResult | None]:
         """Designs of the study as `frame` has them, and its screen.
@@ -219,7 +219,12 @@ class StoredStudy:
             str(front[[DESIGN, *self.study.objectives, *knobs]].to_html()) if len(front) else f"<pre>{escape(repr(self))}</pre>"
         )
 
-    def _stored_verification_of(self, frame: pd.DataFrame) -> Verification | None:
+    def verification_of(self, frame: pd.DataFrame) -> Verification | None:
+        """The best designs at both fidelities; None if the study verifies nothing or nothing is stored.
+
+        Args:
+            frame: as `frame` gives it, so that it is not read again.
+        """
         if not store_exists(self.study.store):
             return None
         with closing(Store(self.study.store, create=False)) as store:
@@ -319,6 +324,8 @@ def find_study(name: str, *given: str, trust: bool = False) -> Study:
     Raises:
         DesignError: no such study, or overrides of one that is read as it was run.
     """
+    if not isinstance(name, str):
+        raise DesignError(f"study: {name!r} is no name of a study; write it as a text, as in dse.load('quickstart')")
     known, overrides, run_dir = find_study_paths(), list(given), Path("runs") / name
     place = None if overrides else stored_location(run_dir)
     if name not in known and place is None:

@@ -47,7 +47,7 @@ class ShownStudy(Protocol):
     def front_sample(self) -> FrontSample | None:
         """Offered load and noise of the front."""
 
-    def verification(self) -> Verification | None:
+    def verification_of(self, frame: pd.DataFrame) -> Verification | None:
         """The best designs at both fidelities."""
 
 
@@ -59,7 +59,7 @@ def stored_study_lines(loaded: ShownStudy, width: int = SCREEN_WIDTH) -> list[st
         width: characters of a line at most.
     """
     frame = loaded.frame()
-    sample, verification = (loaded.front_sample(), loaded.verification()) if len(frame) else (None, None)
+    sample, verification = (loaded.front_sample(), loaded.verification_of(frame)) if len(frame) else (None, None)
     return study_lines(loaded.study, loaded.runs(), frame, sample, verification, width)
 
 

@@ -36,8 +36,10 @@ MAX_REASONS = 2
 
 def write_sweep(
     words: Sequence[str], objective: str, out: str, page: Path, *, as_json: bool, full: bool = False, trust: bool = False
-) -> None:
+) -> bool:
     """Run a sweep; print its table or JSON, and write the page and, if it is named, the CSV file.
+
+    Returns whether a combination is feasible: without one there is no page.
 
     Args:
         words: overrides as of `dse.analysis.sweep.sweep`.
@@ -70,6 +72,7 @@ def write_sweep(
         page.parent.mkdir(parents=True, exist_ok=True)
         write_figure(build_sweep_figure(result), page)
         say(f"wrote   {escape(str(page))}")
+    return bool(result.feasible)
 
 
 def sweep_document(result: Sweep) -> SweepDocument:

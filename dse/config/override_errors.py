@@ -70,8 +70,8 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
         name = f"{folder}/{group[2]}" if folder else group[2]
         known = {path.stem for path in (SHIPPED_CONF / where).glob("*.yaml")}
         return f"{where}: no option {name!r}; {suggest_nearest(group[2], known)}"
-    several = next((word for word in overrides if word.startswith("chip=[")), "") if "Multiple values for" in text else ""
-    if several:
+    repeated = "Multiple values for" in text or "appears more than once" in text
+    if several := next((word for word in overrides if word.startswith("chip=[")), "") if repeated else "":
         return f"chip: one chip, not {several.removeprefix('chip=')}; use dse compare {several}, or chips of a study"
     twice = re.search(r"Multiple values for ([\w/]+@[\w.]+[\w])|(\S+@\S+) appears more than once", text)
     if twice:

@@ -205,7 +205,7 @@ TOOLS = {
     "sweep": McpTool(
         "Combinations of settings",
         "Evaluates every combination of the settings that have several values, as mapping.both.tp=[1,2,4], the best by an "
-        "objective first.",
+        "objective first; 256 combinations at most.",
         SweepArguments,
         "sweep",
     ),

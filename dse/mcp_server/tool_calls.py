@@ -29,6 +29,9 @@ from dse.terminal.progress import ProgressCallback
 GROUPS = ("chip", "model", "mapping", "workload", "stack", "inference_engine", "part", "space", "search", "verify", "workers")
 """Groups of options that overrides choose from."""
 
+MOST_COMBINATIONS = 256
+"""Combinations of a sweep at most, some 2 kB of its document each: an assistant reads all of it."""
+
 PLACES = ("store", "run_dir")
 """Fields that say where results are."""
 
@@ -154,10 +157,10 @@ def _capacity_tool(words: list[str]) -> CapacityDocument:
 
 
 def _sweep_tool(words: list[str], objective: str) -> SweepDocument:
-    from dse.commands.answer_documents import document
-    from dse.commands.python_questions import sweep
+    from dse.analysis.sweep import sweep
+    from dse.commands.sweep_output import sweep_document
 
-    return document(sweep(words, objective=objective))
+    return sweep_document(sweep(words, objective, most=MOST_COMBINATIONS))
 
 
 def _validate_tool(studies: list[str]) -> ValidationDocument:

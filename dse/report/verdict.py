@@ -12,6 +12,7 @@ from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study
 from dse.report.figure_style import pretty_unit
 from dse.report.metric_names import plain_name
+from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.part_names import part_name
 
@@ -157,7 +158,8 @@ def _band_texts(bands: Sequence[Mapping[str, Any]]) -> list[str]:
     known = [band for band in bands if band["low"] is not None]
     if not bands or known:
         names = dict.fromkeys(
-            f"{plain_name(band['metric'])} {band['low']:+.0%} to {band['high']:+.0%} ({band['rows']} rows)"
+            f"{plain_name(band['metric'])} {' to '.join(dict.fromkeys(f'{band[end]:+.0%}' for end in ('low', 'high')))} "
+            f"({count_text(band['rows'], 'row')})"
             for band in known[:2]
         )
         return [f"On measured rows of this kind the model was off in {'; '.join(names)}."] if names else []

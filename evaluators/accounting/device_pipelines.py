@@ -29,6 +29,7 @@ from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import Mapping, TensorParallelPlan
 from dse.space.memoize import memoize
 from dse.space.model import Model
+from dse.space.safe_text import count_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +270,8 @@ def fewest_stages_text(design: Design, model: Model, keeps: Callable[[dict[str, 
         if counts and fits(counts[-1]):
             stages = counts[bisect_left(counts, True, key=fits)]
             named = "" if tp == own else f"mapping.both.tp={tp} "
-            return f"use {stages} stages of {tp} devices: {named}mapping.both.pp={stages}"
+            each = count_text(tp, "device")
+            return f"use {count_text(stages, 'stage')} of {each}: {named}mapping.both.pp={stages}"
     return ""
 
 

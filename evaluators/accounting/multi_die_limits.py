@@ -17,6 +17,7 @@ from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.mapping import Mapping, MultiDiePlan
 from dse.space.model import Model
 from dse.space.parameter_counts import shared_expert_width
+from dse.space.safe_text import count_text
 from dse.space.workload import BatchCase
 
 
@@ -212,7 +213,8 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
         ranks = {name: phase_split(design, case, name) for name in ("prefill", "decode")}
         phase, die_split = max(ranks.items(), key=lambda pair: pair[1].ranks)
         copies = f", {die_split.dp} replicas" if die_split.dp > 1 else ""
-        return f"{die_split.pp} stages of {die_split.group} dies{copies}: {_nearest_splits(design, case, phase)}"
+        stages = f"{count_text(die_split.pp, 'stage')} of {count_text(die_split.group, 'die')}"
+        return f"{stages}{copies}: {_nearest_splits(design, case, phase)}"
     if address == "chip.d2d.ports":
         sides = f"{chip.dies.rows:.0f} x {chip.dies.cols:.0f}" if chip.nodes is None else f"{chip.nodes.size:.0f}"
         return f"{chip.d2d.topology} of {sides} dies needs {worst.need:.0f} links per die"

@@ -16,7 +16,7 @@ import pytest
 
 import dse
 from dse.accuracy.validate import COLUMNS
-from dse.commands.cli_options import COMMANDS
+from dse.commands.cli_options import COMMANDS, known_flags
 from dse.config.compose import compose
 from dse.main import main
 from dse.space.errors import DesignError
@@ -509,3 +509,24 @@ def test_a_field_of_both_phases_is_set_in_one_word(monkeypatch: pytest.MonkeyPat
     assert once.design.mapping.decode.tp == 8  # type: ignore[union-attr]
     _, _, err = typed(monkeypatch, capsys, "evaluate", *overrides, "mapping.both.pt=8")
     assert "mapping.prefill.pt" in err
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_flag_stands_once_in_a_command(name: str) -> None:
+    """argparse ends with a trace where a command has a flag twice."""
+    names = [word for flag in known_flags(name) for word in flag.names]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_a_folder_is_refused_before_any_work(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").touch()
+    monkeypatch.setattr(sys, "argv", ["dse", "evaluate", "chip=h100", "--to", "vllm", "--out", place])
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert "taken is a file; name a folder" in err

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import dse
+from dse.accuracy.residuals import ErrorBand
+from dse.accuracy.result_kind import ResultKind
 from dse.analysis.best_knob import find_best_knob
 from dse.analysis.evaluation import Evaluation
-from dse.analysis.evaluation_screen import lengths_text
+from dse.analysis.evaluation_screen import band_text, figure_text, lengths_text
+from dse.commands.notebook_api import StoredStudy
 from dse.space.errors import DesignError
 from dse.terminal.screen_lines import MAX_LINES, ScreenRow, format_columns, format_screen
 
@@ -106,6 +109,63 @@ def test_memory_is_told_by_what_holds_it_with_what_is_free() -> None:
     assert dse.evaluate("chip=npu_dse", "mapping.both.tp=1", f"workload.batch=[{int(more[1]) + 2}]").infeasible is not None
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("chip=h100 model=llama3_70b mapping.both.tp=4", "4 x h100; "),
+        ("chip=mi300x", "1 x mi300x, of 8 dies; "),
+        ("chip=wse2 workload=gemv", "1 x wse2; "),
+        (
+            "chip=h200 model=llama3_8b workload=serving workload.requests=20 pools.prefill.chip=h100 mapping.both.tp=2 "
+            "fidelity=steady_state +part@pools.link=pool_link_400g",
+            "1 x h100 and 2 x h200; ",
+        ),
+        ("chip=wafer64 model=deepseek_v3 workload.batch=[256]", "wafer64; 64 dies; "),
+    ],
+)
+def test_chips_and_dies_are_counted(line: str, text: str) -> None:
+    screen = dse.evaluate(*line.split()).first_screen()
+    assert next(row for row in screen if row.startswith("chip"))[12:].startswith(text)
+
+
+def test_a_range_whose_ends_print_alike_is_one_number() -> None:
+    kind = ResultKind("npu64", "", "static", "all", "time", "analytical")
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.031, -0.029, 2, compares=True)) == "error -3% (2 comparisons)"
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.2, 0.1, 2, compares=True)) == "error -20% to +10% (2 comparisons)"
+    assert band_text(ErrorBand("latency", 1.0, kind, -0.05, -0.001, 2, compares=True)) == "error -5% to +0% (2 comparisons)"
+
+
+@pytest.mark.parametrize("line", ["chip=mesh8 workload=traffic", "chip=tile32 workload=collective"])
+def test_the_best_knob_keeps_what_was_asked(line: str) -> None:
+    """Fewer cores would make traffic and collectives smaller: another question."""
+    evaluation = dse.evaluate(*line.split())
+    best = find_best_knob(evaluation.design, evaluation.workload)
+    assert best is not None
+    assert not best.knob.startswith("chip.mesh.")
+
+
+def test_rates_of_requests_have_no_prefix() -> None:
+    assert figure_text("goodput", 0.03116) == "0.03116 requests/s"
+
+
+def test_room_is_told_by_whole_bytes() -> None:
+    text = " ".join(dse.evaluate("chip=sn40l", "model=llama3_70b", "workload.batch=[1]").first_screen())
+    assert "0 B free" in text
+
+
+def test_the_best_knob_compares_prices_by_the_model_alone() -> None:
+    """A data sheet's area and power hold for the chip as sold: each step of it would seem to move area and price."""
+    evaluation = dse.evaluate("chip=h100", "workload=gemm", "mapping.both.tp=8")
+    best = find_best_knob(evaluation.design, evaluation.workload)
+    assert best is not None
+    assert best.knob == "chip.network.bandwidth"
+    own = ["chip=h100", "workload=gemm", "mapping.both.tp=8", "chip.published=null"]
+    area, wider = (dse.evaluate([*own, *more]).metrics["system_mm2"] for more in ([], [f"{best.knob}='{best.new}'"]))
+    assert best.changes["system_mm2"] == pytest.approx(wider / area - 1)
+    assert best.changes["system_mm2"] < 0.01
+    assert "data sheet" in best.text
+
+
 def _evaluate_step(evaluation: Evaluation, line: list[str]) -> tuple[Evaluation, dict[str, float]]:
     best = find_best_knob(evaluation.design, evaluation.workload)
     assert best is not None
@@ -164,3 +224,23 @@ def test_columns_that_do_not_fit_are_left_out_and_told() -> None:
     lines = format_columns(["case", *("column",) * 20], [["a", *("1.25 token/s",) * 20]], 80)
     assert lines[0].endswith("...")
     assert max(map(len, lines)) <= 80
+
+
+def test_an_explained_design_says_where_its_figures_do_not_hold(typed: Typed) -> None:
+    _, out, _ = typed("explain", "chip=wse2")
+    assert re.search(r"^metrics +if its limits held, throughput", out, re.MULTILINE)
+    _, out, _ = typed("explain", "chip=h100")
+    assert "if its limits held" not in out
+    assert "a step of the chip also replaces its" in out
+    assert "data sheet" not in typed("explain", "chip=npu_dse")[1]
+
+
+def test_a_stored_study_is_read_once(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dse.run("quickstart", "screen.limit=16", "search=qmc", "search.budget=2", "workers=serial")
+    read, count = StoredStudy.frame, []
+    monkeypatch.setattr(StoredStudy, "frame", lambda study: count.append(study) or read(study))
+    for words in (["quickstart"], ["quickstart", "--full"]):
+        count.clear()
+        assert not typed("show", *words)[0]
+        assert len(count) == 1

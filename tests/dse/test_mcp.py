@@ -255,6 +255,7 @@ SERVED = ["chip=h200", "model=llama3_8b", "devices=1", "workload.requests=60", "
         ("compare", {"overrides": PAIR, "objective": "tpto"}, "did you mean 'tpot'"),
         ("compare", {"overrides": ["chip=[h100,h2000]"]}, "did you mean 'h200'"),
         ("sweep", {"overrides": ["chip=h100"]}, "no setting has several values"),
+        ("sweep", {"overrides": ["mapping.both.tp=range(1,500)"]}, "499 combinations, of 256 at most"),
         ("sweep", {}, "overrides is missing"),
         ("capacity", {"overrides": ["chip=h200", "model=llama3_8b"]}, "set devices=16"),
         ("capacity", {"overrides": ["chip=h200", "devices=two"]}, "devices: "),

@@ -101,6 +101,7 @@ def test_processes_give_what_this_one_gives(monkeypatch: pytest.MonkeyPatch) -> 
         (["chip=h100", "mapping.both.tp=[1,x]"], "mapping.both.tp: 'x' is not a number"),
         (["chip=h100", "chip.l2.size=interval(1,2)"], "an interval has no steps"),
         (["chip=h100", "mapping.both.tp=[1,2]", "mapping.both.tp=[2,4]"], "is swept twice"),
+        (["chip=h100,h200", "chip=a100"], "chip is swept and set to one value"),
         (["chip=h100", "mapping.both.tp=[2,2]"], "has 2 twice"),
         (["chip=h100", "space.chip.cores=[1,2]"], "belongs to a study"),
         (["chip=h100", "+space.chip.cores=[1,2]"], "belongs to a study"),
@@ -119,6 +120,13 @@ def test_what_cannot_be_swept_is_refused_by_name(words: list[str], hint: str) ->
 def test_an_objective_that_no_design_has_is_refused(objective: str, hint: str) -> None:
     with pytest.raises(DesignError, match=hint):
         sweep(["chip=h100", "mapping.both.tp=[1,2]"], objective)
+
+
+def test_a_sweep_without_a_feasible_combination_ends_with_3_and_writes_no_page(typed: Typed, tmp_path: Path) -> None:
+    code, out, _ = typed("sweep", "chip=h100", "model=llama3_70b", "mapping.both.tp=[1,2]")
+    assert code == 3
+    assert "2 combinations, 0 feasible" in out
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_first_screen_is_short_and_the_files_have_all(typed: Typed, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_the_fullest_slot_has_the_longest_requests_and_its_share(requests: list[
     ("words", "message"),
     [
         (split(ep=5), "mapping.both.ep=4 or 8"),
-        (split(pp=16), "16 stages of 1 dies: mapping.both.pp=8"),
+        (split(pp=16), "16 stages of 1 die: mapping.both.pp=8"),
         (split(pp=2, ep=64), "2 stages of 64 dies: mapping.both.ep=4"),
         (split(tp=3, ep=4), "in groups of whole attention replicas on 3 dies: mapping.both.tp=2 or 4, or ep=1"),
         (split(tp=5), "fits: mapping.both.tp=4 or 6, or mapping.both.placement=linear"),

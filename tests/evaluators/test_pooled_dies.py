@@ -226,7 +226,7 @@ def test_exchanges_of_tokens_are_below_those_measured(ep: int) -> None:
             (*split(tp=4, ep=2), "mapping.both.placement=entwine", "mapping.both.all_to_all=hierarchical"),
             "whole attention replicas on 4",
         ),
-        (split(pp=32), "32 stages of 1 dies: mapping.both.pp=16"),
+        (split(pp=32), "32 stages of 1 die: mapping.both.pp=16"),
         (("workload.batch=[65]",), "64 or 80 requests"),
         (("chip.d2d.topology=full",), "needs 7 links per die"),
         ((*split(ep=1), "mapping.both.experts.redundant=4"), "no dies share experts (ep=1), which redundant copies need"),

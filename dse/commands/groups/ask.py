@@ -1,6 +1,7 @@
 """Commands that answer a question at once: one design, chips side by side, a deployment, a fleet."""
 
 import contextlib
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,8 @@ def _run_evaluate(typed: Namespace) -> int:
         codes.append(status)
 
     codes: list[int] = []
+    if typed.to:
+        _target_folder(typed, "evaluate")
     with _refused_target(typed):
         run_with_hydra(hydra_line(typed), evaluate_composed_design)
     return codes[0] if codes else 0
@@ -122,12 +125,17 @@ def _run_compare(typed: Namespace) -> int:
 
 
 def _run_sweep(typed: Namespace) -> int:
+    from dse.commands.evaluate_output import INFEASIBLE_STATUS
     from dse.commands.sweep_output import write_sweep
 
     page = Path(typed.page) if typed.page else Path("runs") / "sweep" / "sweep.html"
     words = [*typed.hydra, *typed.words]
     with compile_notice("sweep"):
-        write_sweep(words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust)
+        is_feasible = write_sweep(
+            words, typed.objective, typed.out, page, as_json=typed.json, full=typed.full, trust=typed.trust
+        )
+    if not is_feasible:
+        return INFEASIBLE_STATUS
     open_if_asked(typed, page)
     return 0
 
@@ -143,13 +151,14 @@ def _run_capacity(typed: Namespace) -> int:
     own_page = typed.out and not _names_folder(typed)
     out = Path(typed.out) if own_page else Path("runs") / "capacity" / "capacity.html"
     words = _with_target_engine(typed, words)
+    folder = _target_folder(typed, "capacity") if typed.to else None
     with compile_notice("capacity"), _refused_target(typed):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
     write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
-    if typed.to:
+    if folder is not None:
         from dse.commands.deployment_output import write_capacity_deployments
 
-        write_capacity_deployments(sides, typed.to, _target_folder(typed, "capacity"))
+        write_capacity_deployments(sides, typed.to, folder)
     open_if_asked(typed, out)
     return 0
 
@@ -176,8 +185,17 @@ def _refused_target(typed: Namespace) -> Iterator[None]:
 
 
 def _target_folder(typed: Namespace, command: str) -> Path:
-    """Folder of the files of ``--to``."""
-    return Path(typed.out) if _names_folder(typed) else Path("runs") / command / typed.to
+    """Folder of the files of ``--to``.
+
+    Raises:
+        DesignError: it cannot be a folder that is written.
+    """
+    folder = Path(typed.out) if _names_folder(typed) else Path("runs") / command / typed.to
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK)):
+        why = "cannot be written" if place.is_dir() else "is a file"
+        raise DesignError(f"{command} --out: {place} {why}; name a folder that can be written, as in --out deploy")
+    return folder
 
 
 def _names_folder(typed: Namespace) -> bool:
@@ -294,7 +312,7 @@ overrides:
         """\
 Evaluates every combination of the settings that have several values. Prints the swept settings and a few metrics of each
 design, the best by the objective first; counts infeasible combinations by their commonest reasons. Writes
-runs/sweep/sweep.html: the objective over the swept setting with the most values.
+runs/sweep/sweep.html: the objective over the swept setting with the most values. Ends with 3 if no combination is feasible.
 
 values of a setting:
   chip=[h100,h200] chip=h100,h200           a list, or commas

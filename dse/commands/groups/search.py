@@ -68,8 +68,9 @@ def _run_show(typed: Namespace) -> int:
     loaded = load(name, *overrides, trust=typed.trust)
     loaded.check_rows()
     if typed.full:
-        print_study(loaded.study, loaded.runs(), loaded.front_sample(), loaded.frame)
-        print_study_results(loaded.study, loaded.frame(), loaded.verification())
+        frame = loaded.frame()
+        print_study(loaded.study, loaded.runs(), loaded.front_sample(), lambda: frame)
+        print_study_results(loaded.study, frame, loaded.verification_of(frame))
         return 0
     print_lines(stored_study_lines(loaded, screen_width()))
     return 0
