@@ -74,7 +74,6 @@ JSON_FLAG = CommandFlag(("--json",), "print everything as JSON, in SI units")
 ENGINE_ARGS_FLAG = CommandFlag(
     ("--engine-args",), "also print the command line with which the inference engine is assumed to be started"
 )
-FULL_FLAG = CommandFlag(("--full",), "print all that is known instead of the first screen")
 TRUST_FLAG = CommandFlag(("--trust",), "allow code in files that did not come with this program, and in stored runs")
 OPEN_FLAG = CommandFlag(("--open",), "open the written page in the browser")
 YES_FLAG = CommandFlag(("--yes",), "do it without asking; required without a terminal")

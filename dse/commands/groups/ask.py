@@ -244,7 +244,6 @@ overrides that choose presets: chip, model, mapping, workload, stack, inference_
                 default="none",
             ),
             DESIGN_FLAG,
-            FULL_FLAG,
             TRUST_FLAG,
         ),
         (
