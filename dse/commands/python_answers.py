@@ -9,8 +9,9 @@ import pandas as pd
 from dse.accuracy.validate import ValidationRow, error_summary
 from dse.analysis.capacity import ChipCapacity
 from dse.analysis.compare import ChipComparison
-from dse.analysis.evaluation import Evaluation, format_metric
+from dse.analysis.evaluation import Evaluation
 from dse.analysis.load_curve import LoadCurve, latency_against_load
+from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
 from dse.commands.capacity_output import capacity_lines, capacity_record
@@ -318,7 +319,7 @@ class SweepAnswer(Sweep):
         rows: list[ScreenRow | list[str]] = []
         if cells:
             rows.append(format_columns(*stack_headers([*self.axes, *names], cells), left=range(len(self.axes))))
-        if refused := ", ".join(f"{reason} {count:,}" for reason, count in self.refused.items()):
+        if refused := ", ".join(f"{reason} {count:,}" for reason, count in self.refusals.items()):
             rows.append(ScreenRow("infeasible", refused))
         return "\n".join(format_screen(title, rows))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from dse.analysis.evaluation import format_metric, metric_records
+from dse.analysis.evaluation import metric_records
+from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep, SweptDesign, sweep
 from dse.documents.shared_records import MeasuredRecord
 from dse.documents.sweep_document import SweepDocument, SweptDesignRecord
