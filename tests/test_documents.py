@@ -178,7 +178,7 @@ def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, m
     for words in commands(block.text) if block.language == "sh" else ():
         code, output = typed(less(words), monkeypatch)
         assert not code, f"dse {' '.join(words)}: {output}"
-        assert "infeasible:" not in output, f"dse {' '.join(words)}: {output}"
+        assert words[0] == "sweep" or "infeasible:" not in output, f"dse {' '.join(words)}: {output}"
 
 
 TYPED = [words for block in BLOCKS if block.language == "sh" for words in commands(block.text)]
