@@ -8,7 +8,6 @@ What takes long is asked for less, by `LESS`; what a user brings is in `BROUGHT`
 
 import contextlib
 import io
-import json
 import re
 import shlex
 import subprocess
@@ -169,8 +168,6 @@ def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, m
         assert done.returncode == 0, done.stderr
     elif block.language == "python":
         exec(compile(block.text, block.place, "exec"), {})
-    elif block.language == "json":
-        json.loads(block.text)
     elif block.file:
         path = folder / block.file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -204,12 +201,53 @@ def test_the_readme_has_the_first_screen_of_its_first_command(monkeypatch: pytes
     assert output == answer
 
 
+ANSWERED = re.compile(r"^```(sh|python)\n((?:(?!```).*\n)+)```\n\n```text\n((?:(?!```).*\n)+)```$", re.MULTILINE)
+"""A block with the answer of its last command, or of all its Python, printed below it."""
+ANSWERS = [
+    pytest.param(document, *match.groups(), id=f"{document}:{match[2].splitlines()[-1][:40]}")
+    for document in ORDER
+    for match in ANSWERED.finditer((ROOT / document).read_text())
+]
+
+
+@pytest.fixture(scope="module")
+def full_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where commands run as they are written, without `LESS`."""
+    return tmp_path_factory.mktemp("answers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("document", "language", "text", "answer"), ANSWERS)
+def test_a_printed_answer_is_what_the_command_prints(
+    document: str, language: str, text: str, answer: str, full_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(full_folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = ""
+    for words in commands(text) if language == "sh" else ():
+        monkeypatch.setattr(sys, "argv", ["dse", *words])
+        with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(io.StringIO()) as output:
+            main()
+        assert not end.value.code, f"{document}: dse {' '.join(words)}"
+        printed = output.getvalue()
+    if language == "python":
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(text, document, "exec"), {})
+        printed = output.getvalue()
+    assert _lasting_lines(printed) == _lasting_lines(answer)
+
+
+def _lasting_lines(answer: str) -> list[str]:
+    """Lines of an answer without the row that says when a study ran and how long."""
+    return [line.rstrip() for line in re.sub(r"^state .*\n(?: .*\n)*", "", answer, flags=re.MULTILINE).splitlines()]
+
+
 def test_no_block_is_left_out() -> None:
     """Every document with a command is one that is typed here."""
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]
     others = [path for path in pages if commands(path.read_text())]
     assert {path.relative_to(ROOT).as_posix() for path in others} <= set(ORDER)
-    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python", "json"}
+    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python"}
 
 
 def test_every_page_of_the_guide_is_in_an_index() -> None:
