@@ -237,6 +237,17 @@ def test_a_printed_answer_is_what_the_command_prints(
     assert _lasting_lines(printed) == _lasting_lines(answer)
 
 
+@pytest.mark.slow
+def test_a_printed_deployment_has_lines_of_the_written_file(full_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/guide/deployments.md").read_text()
+    shown = text.partition("```text\n")[2].partition("```")[0].splitlines()
+    monkeypatch.chdir(full_folder)
+    code, output = typed(commands(text)[0], monkeypatch)
+    assert not code, output
+    written = iter((full_folder / "deploy/sglang.sh").read_text().splitlines())
+    assert [line for line in shown if line not in written] == []
+
+
 def _lasting_lines(answer: str) -> list[str]:
     """Lines of an answer without the row that says when a study ran and how long."""
     return [line.rstrip() for line in re.sub(r"^state .*\n(?: .*\n)*", "", answer, flags=re.MULTILINE).splitlines()]
