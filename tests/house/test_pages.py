@@ -1,4 +1,7 @@
-"""Pages of the documents have short sentences and many headings. `python -m tests.house.documents PAGE` prints what to shorten."""
+"""Pages of the documents have short sentences and many headings.
+
+`python -m tests.house.documents PAGE` prints what to shorten.
+"""
 
 import pytest
 
