@@ -63,7 +63,7 @@ def test_first_lines_say_that_no_measurement_stands_behind_a_stack(
     for command, own in asks.items():
         code, out, err = typed(command, *own)
         assert code == 0, err
-        assert text in "\n".join(out.splitlines()[:4])
+        assert f"stack       {text.removeprefix('stack ')}" in out.splitlines()[:14]
         data = json.loads(typed(command, "--json", *own)[1])
         assert (data if command == "evaluate" else data["chips"][0])["stack_basis"]["text"] == text
     (tmp_path / "studies" / "one").mkdir(parents=True)

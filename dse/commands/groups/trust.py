@@ -27,8 +27,8 @@ def _run_explain(typed: Namespace) -> int:
     from dse.commands.explain import run_explain
 
     names, words = split_studies(typed.words)
-    for name in names:
-        check_study(name, words)
+    if len(names) == 1:
+        check_study(names[0], words)
     run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
@@ -37,8 +37,8 @@ def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
     names, words = split_studies(typed.words)
-    for name in names:
-        check_study(name, words)
+    if len(names) == 1:
+        check_study(names[0], words)
     run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
