@@ -97,7 +97,7 @@ def study_lines(
     if len(frame):
         rows += _front_rows(study, frame, width) if frame["feasible"].any() else _rejection_rows(study, frame)
     if verification is not None:
-        rows.append(ScreenRow("verified", verification_text(verification)))
+        rows.append(ScreenRow("verified", verification_text(verification), needed=True))
     rows.append(ScreenRow("next", _next_text(study, frame), needed=True))
     return format_screen(f"{study.name}: {study.text}", rows, width)
 
@@ -188,6 +188,9 @@ def verification_text(verification: Verification) -> str:
             f"of {stay + fall:,} designs on the front, {stay:,} stay there at {verification.high} and {fall:,} fall off; "
             f"{come:,} enter it"
         ]
+        if better := int(verification.off.better.sum()):
+            others = len(verification.off.after)
+            parts.append(f"of {others:,} designs off the front, {better:,} would be on the front at {verification.high}")
     return "; ".join(filter(None, (*parts, verification.verdict_text)))
 
 

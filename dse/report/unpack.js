@@ -35,7 +35,7 @@ async function unpackData() {
 const engines = {};
 
 async function loadEngine(id) {
-  if (engines[id] || !document.getElementById(id)) return engines[id];
+  if (engines[id] || !document.getElementById(id)?.textContent) return engines[id];
   const kept = window.Plotly,
     script = document.createElement("script");
   script.textContent = await unpackText(id);

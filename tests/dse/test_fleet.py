@@ -190,7 +190,7 @@ def test_the_answer_keeps_to_its_schema_and_says_what_it_assumes(typed: Typed) -
     first = " ".join(out.split())
     for text in ("sinusoid.csv", "peak to mean 1.5", "1 spare", "3 min after it starts", "Poisson arrivals", "too few to show"):
         assert text in first
-    assert Path("runs/fleet/fleet.html").stat().st_size > 1e6
+    assert Path("runs/fleet/fleet.html").stat().st_size > 4e5  # with a bundle of Plotly
 
 
 REFUSED = {
