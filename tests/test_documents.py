@@ -202,7 +202,11 @@ def results_kept(runs: Path) -> Iterator[None]:
         kept.rename(runs)
 
 
-@slow_if(lambda line: line.startswith("dse compare chip=[a100,npu64") or "waferllm_gemv" in line.split())  # run by a slow block
+SLOW_EXAMPLES = ("dse compare chip=[a100,npu64", "dse validate waferllm_gemv", "dse report quickstart waferllm_gemv")
+"""How examples begin that take long, or need what a slow block runs."""
+
+
+@slow_if(lambda line: line.startswith(SLOW_EXAMPLES))
 @pytest.mark.parametrize("line", OTHERS)
 def test_an_example_of_a_command_s_help_works_as_written(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
