@@ -117,7 +117,7 @@ def _answer_row(text: str) -> ScreenRow:
             return ScreenRow(name, text.removeprefix(start).strip(), needed=name == "as")
     name, colon, rest = text.partition(": ")
     if colon and name in ("note", "search", "also", "not fitted", BEYOND.removesuffix(": ")):
-        return ScreenRow("kernels" if name == BEYOND.removesuffix(": ") else name, rest)
+        return ScreenRow("kernels" if name == BEYOND.removesuffix(": ") else name, rest, needed=name in ("note", "not fitted"))
     return ScreenRow("answer", text, needed=True)
 
 

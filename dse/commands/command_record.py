@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.config.untrusted_files import TRUST
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import DesignError
 
 if TYPE_CHECKING:
     from dse.terminal.progress import CompileNotice
@@ -120,27 +120,12 @@ def split_study(command: str, words: list[str]) -> tuple[str, list[str]]:
     """The one study that a command takes, and overrides.
 
     Raises:
-        DesignError: no study or several, or one that does not exist.
+        DesignError: no study or several.
     """
     names, overrides = split_studies(words)
     if len(names) != 1:
         raise DesignError(f"{command}: expected the name of a study (dse list), got {' '.join(names) or 'nothing'}")
-    check_study(names[0], overrides)
     return names[0], overrides
-
-
-def check_study(name: str, overrides: list[str]) -> None:
-    """Refuse a name of which there is no study: none that ships, in ./studies, or that ran here.
-
-    Raises:
-        DesignError: with the nearest names.
-    """
-    from dse.config.overrides import find_study_paths
-
-    elsewhere = any(word.startswith(("store=", "run_dir=")) for word in overrides)
-    if elsewhere or name in find_study_paths() or name in list_run_names():
-        return
-    raise DesignError(f"no study {name!r}; {suggest_nearest(name, {*find_study_paths(), *list_run_names()})}")
 
 
 def list_run_names() -> list[str]:

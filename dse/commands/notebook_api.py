@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dse.analysis.evaluation import Evaluation, evaluate_design
+from dse.commands.command_record import list_run_names
 from dse.commands.python_answers import DominanceAnswer, EvaluationAnswer, ExplanationAnswer
 from dse.commands.run_study import run_study
 from dse.config.compose import compose, find_study_folder
@@ -24,7 +25,7 @@ from dse.execution.screen import ScreenResult, load_stored_screen
 from dse.execution.study import Study, build_study, stored_location
 from dse.execution.verify import Verification, load_stored_verification
 from dse.search.samplers import Ask
-from dse.space.errors import DesignError
+from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_former_attribute
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.store.database import store_exists
@@ -337,7 +338,7 @@ def find_study(name: str, *given: str, trust: bool = False) -> Study:
             run_dir = Path(overrides_of_store.get("run_dir", run_dir))
             place = overrides_of_store.get("store") or stored_location(run_dir)
     if name not in known and place is None:
-        compose([f"study={name}"])  # raises with the nearest name
+        raise DesignError(f"no study {name!r}; {suggest_nearest(name, {*known, *list_run_names()})}")
     line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)
     config = compose(line, trust=trust)
     if place is not None:

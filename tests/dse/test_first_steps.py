@@ -66,7 +66,7 @@ def refusal_of(word: str) -> str:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (("run", "quickstart", "study=quickstart"), "run: expected one study, got quickstart study=quickstart"),
+        (("run", "quickstart", "study=quickstart"), "run: expected one study, got quickstart quickstart"),
         (("run", "quickstart", "mesh_llm"), "run: expected one study, got quickstart mesh_llm"),
         (("run",), "run: name a study, as in dse run quickstart; valid: "),
         (("run", "no_such_study"), "study: no study 'no_such_study'"),

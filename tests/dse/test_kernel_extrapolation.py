@@ -256,7 +256,7 @@ def test_a_decode_that_no_row_has_is_within_reason_and_said(
     assert row["basis"].startswith(words)
     assert words in data["kernel_basis"]
     assert words.partition(" (")[0] in " ".join(" ".join(typed("evaluate", "--full", *overrides)[1].splitlines()[:5]).split())
-    assert words in repr(dse.evaluate(*overrides))
+    assert words.partition(" (")[0] in " ".join(repr(dse.evaluate(*overrides)).split())
 
 
 @pytest.mark.parametrize("queries", [1, 2, 4])

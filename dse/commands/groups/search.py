@@ -13,7 +13,6 @@ from dse.commands.command_record import (
     YES_FLAG,
     Command,
     CommandFlag,
-    check_study,
     hydra_line,
     open_if_asked,
     out_flag,
@@ -83,8 +82,6 @@ def _run_report(typed: Namespace) -> int:
     from dse.terminal.progress import say
 
     names, overrides = split_studies(typed.words)
-    for name in names:
-        check_study(name, overrides)
     if not names:
         raise DesignError("report: expected the names of one or more studies (dse list), got nothing")
     if typed.follow:

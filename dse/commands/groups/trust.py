@@ -11,7 +11,6 @@ from dse.commands.command_record import (
     TRUST_FLAG,
     Command,
     CommandFlag,
-    check_study,
     compile_notice,
     name_as_override,
     open_if_asked,
@@ -27,8 +26,6 @@ def _run_explain(typed: Namespace) -> int:
     from dse.commands.explain import run_explain
 
     names, words = split_studies(typed.words)
-    if len(names) == 1:
-        check_study(names[0], words)
     run_explain(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
@@ -37,8 +34,6 @@ def _run_whynot(typed: Namespace) -> int:
     from dse.commands.explain import run_whynot
 
     names, words = split_studies(typed.words)
-    if len(names) == 1:
-        check_study(names[0], words)
     run_whynot(names, [*typed.hydra, *words], typed.design, as_json=typed.json, trust=typed.trust, full=typed.full)
     return 0
 
