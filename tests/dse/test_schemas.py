@@ -65,7 +65,7 @@ INFEASIBLE = ("chip=a100 model=llama3_405b mapping.both.tp=8", "chip=wse2 worklo
 @pytest.mark.parametrize("line", QUESTIONS)
 def test_evaluate_keeps_to_its_schema(line: str, typed: Typed) -> None:
     code, out, err = typed("evaluate", "--json", *line.split())
-    assert code == 0, err
+    assert code == (3 if line in INFEASIBLE else 0), err
     document = checked("evaluate", out)
     assert document["feasible"] == (line not in INFEASIBLE)
     assert (document["infeasible"] is None) == document["feasible"]
@@ -90,7 +90,7 @@ def test_the_answers_to_a_shortlist_keep_to_its_schema(folder: Path, typed: Type
 
 def test_leaves_that_could_be_tied_keep_to_the_schema(typed: Typed) -> None:
     code, out, err = typed("evaluate", "--json", "study=mesh_llm", "chips=[npu64]", "chip.mesh.rows=4", "chip.mesh.cols=8")
-    assert code == 0, err
+    assert code == 3, err  # so few cores do not hold it
     assert checked("evaluate", out)["not_tied"]
 
 
