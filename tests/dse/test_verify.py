@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import dse.execution.verify
 from dse.commands.notebook_api import StoredStudy
 from dse.commands.run_study import run_study
+from dse.commands.study_output import print_verification
 from dse.config.compose import compose
 from dse.evaluators import FIDELITIES, METRICS, evaluate, explain, fidelities
 from dse.execution.ask_tell import base_design_key
@@ -66,6 +67,7 @@ def ran(study: Study) -> Verification:
     assert run_study(study) == 0
     stored_study = StoredStudy(study).verification()
     assert stored_study is not None
+    print_verification(study, stored_study)
     return stored_study
 
 

@@ -522,7 +522,7 @@ def test_more_devices_serve_no_less_and_the_fewest_are_enough() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**9), st.floats(0.5, 1.5), st.floats(0.5, 1.5))
+@given(st.integers(0, 10**9), *2 * [st.floats(0.5, 1.5).filter(lambda share: abs(share - 1) > 1e-6)])  # at 1 rounding decides
 def test_who_breaks_a_bound_alone_keeps_it_at_no_rate(seed: int, ttft: float, tpot: float) -> None:
     deployment, requests = _draw(seed)
     alone = latency_percentiles(deployment.serve(replace(requests, arrival=1e3 * np.arange(len(requests)))), 0.9)
