@@ -91,6 +91,9 @@ PLAN_FACTS = ("both phases", "prefill", "decode", "kernels", "prefill on", "deco
 POOL_FACTS = ("prefill on", "decode on")
 """Facts on the chips of unlike pools."""
 
+MIN_OVERLAP = 1e-4
+"""Share of the time from which work that is done meanwhile is told. [-]"""
+
 MIN_SHARE = 0.005
 """Share of the time from which a resource is told. [-]"""
 
@@ -373,11 +376,18 @@ def _limit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     parts = evaluation.breakdown.seconds_by_cause()
     if total := sum(parts.values()):
         shares = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts.items() if seconds > MIN_SHARE * total)
-        yield ScreenRow("bound by", f"{shares}{first}{_idle_text(evaluation)}", needed=True)
+        yield ScreenRow("bound by", f"{shares}{_overlap_text(evaluation)}{first}{_idle_text(evaluation)}", needed=True)
     if advice := overload_advice(computed_metrics(evaluation.metrics), evaluation.design):
         yield ScreenRow("overload", advice, needed=True)
     best = None if SUBMESH_MARK in evaluation.fidelity else find_best_knob(evaluation.design, evaluation.workload)
     yield ScreenRow("best knob", best.text + first if best else LATER, needed=best is not None)
+
+
+def _overlap_text(evaluation: Evaluation) -> str:
+    """What shares are of where work overlaps, which takes less time than its sum; else empty string."""
+    seconds = [row.seconds for row in evaluation.breakdown.rows]
+    overlaps = sum(max(part, 0.0) for part in seconds) > sum(seconds) * (1 + MIN_OVERLAP)
+    return " of work, partly in parallel" if overlaps else ""
 
 
 def _idle_text(evaluation: Evaluation) -> str:

@@ -233,8 +233,8 @@ def test_shares_of_work_that_overlaps_add_up_to_all_of_it(words: tuple[str, ...]
     print_evaluation_of(compose(line), as_json=False)
     text = capsys.readouterr().out
     shares = [float(share) for share in re.findall(r"([\d.]+)%", text[text.index("bound by") :].splitlines()[0])]
-    assert 99 < sum(shares) < 100.5
-    assert " of work, partly in parallel" in text
+    assert 97 < sum(shares) < 102  # whole percents
+    assert " of work, partly in parallel" in " ".join(text.split())
 
 
 def test_sequences_of_vector_instructions_start_on_pipelines_as_on_tiles() -> None:
