@@ -81,8 +81,8 @@ def format_table(entries: Sequence[Entry], kind: EntryKind, width: int) -> list[
 
     >>> from dse.reference.entries import EntryFact
     >>> chips = [Entry("a100", "an accelerator of NVIDIA", {"node": EntryFact("n7")}, "")]
-    >>> format_table(chips, EntryKind("chips", "", lambda: chips, ("node",)), 34)
-    ['name  node', 'a100  n7    an accelerator of NV...']
+    >>> format_table(chips, EntryKind("chips", "", lambda: chips, ("node",)), 48)
+    ['name  node', 'a100  n7    an accelerator of NVIDIA']
     """
     heads = ("name", *_shown_columns(entries, kind, width))
     cells = [[entry.name, *(_cell(entry, head) for head in heads[1:])] for entry in entries]
