@@ -75,7 +75,9 @@ class Picture:
         """Words that begin at a point, or end or have their middle there by `look`."""
         self.shapes.append(f'<text class="{look}" x="{x:g}" y="{y:g}">{escape(words)}</text>')
 
-    def named(self, x: float, y: float, width: float, height: float, words: str | Sequence[str], look: str = "") -> None:
+    def add_labelled_box(
+        self, x: float, y: float, width: float, height: float, words: str | Sequence[str], look: str = ""
+    ) -> None:
         """A rectangle with lines of text in its middle."""
         self.box(x, y, width, height, look)
         lines = [words] if isinstance(words, str) else words
@@ -93,7 +95,7 @@ class Picture:
         self.shapes.append(f'<circle class="{look}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>')
 
     def svg(self) -> str:
-        """The picture as a file."""
+        """Text of the SVG file of the picture."""
         size = f'width="{WIDTH * 1.35:g}" viewBox="0 0 {WIDTH} {self.height:g}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
         tip = '<path class="tip" d="M0,0 L8,4 L0,8 z"/>'
@@ -122,8 +124,8 @@ def machine_shared_cache() -> Picture:
             picture.box(x, y, 170, 92)
             for core in range(8):
                 picture.box(x + 8 + core * 19.5, y + 8, 16, 22, "a")
-            picture.named(x + 8, y + 36, 153, 21, "L2 cache", "c")
-            picture.named(x + 8, y + 63, 153, 21, "HBM", "b")
+            picture.add_labelled_box(x + 8, y + 36, 153, 21, "L2 cache", "c")
+            picture.add_labelled_box(x + 8, y + 63, 153, 21, "HBM", "b")
             if row == 0:
                 picture.line((x + 85, y + 92), (x + 85, y + 112))
         picture.line((184, 88 + row * 112), (206, 88 + row * 112))
@@ -153,7 +155,7 @@ def machine_tiles() -> Picture:
     for i, (words, look) in enumerate(
         [("matrix engine", "a"), ("vector engine", "d"), ("local memory", "c"), ("DMA, router", "b")]
     ):
-        picture.named(252, 69 + i * 28, 116, 23, words, look)
+        picture.add_labelled_box(252, 69 + i * 28, 116, 23, words, look)
     rows, columns = preset("tile_gh200", "mesh.rows"), preset("tile_gh200", "mesh.cols")
     sram, channels = preset("tile_gh200", "tile.sram"), preset("tile_gh200", "hbm.channels")
     for i, words in enumerate(["All tiles work on one", "operator after the", "other."]):
@@ -178,7 +180,7 @@ def machine_npu() -> Picture:
     picture.box(268, 40, 110, 122)
     picture.text(323, 58, "one core", "middle bold")
     for i, (words, look) in enumerate([("systolic array", "a"), ("local memory", "c"), ("own channel", "b")]):
-        picture.named(276, 67 + i * 30, 94, 25, words, look)
+        picture.add_labelled_box(276, 67 + i * 30, 94, 25, words, look)
     for i, words in enumerate(["Layers 1 to n in", "stage 1, and so on.", "A group divides", "each product."]):
         picture.text(268, 184 + 16 * i, words, "small")
     rows, columns, sram = preset("npu64", "mesh.rows"), preset("npu64", "mesh.cols"), preset("npu64", "tile.sram")
@@ -212,7 +214,7 @@ def machine_wafer() -> Picture:
     picture.box(262, 40, 116, 122)
     picture.text(320, 58, "one core", "middle bold")
     for i, (words, look) in enumerate([("multiply-add", "a"), ("local memory", "c"), ("router", "b")]):
-        picture.named(270, 67 + i * 30, 100, 25, words, look)
+        picture.add_labelled_box(270, 67 + i * 30, 100, 25, words, look)
     for i, words in enumerate(["Weights and KV", "caches stay in", "local memory."]):
         picture.text(262, 186 + 16 * i, words, "small")
     rows, columns, sram = preset("wse2", "mesh.rows"), preset("wse2", "mesh.cols"), preset("wse2", "core.sram")
@@ -233,8 +235,8 @@ def machine_many_dies() -> Picture:
         for column in range(4):
             x, y, die = 14 + column * 94, 52 + row * 72, row * 4 + column
             picture.box(x, y, 80, 56)
-            picture.named(x + 5, y + 5, 70, 20, "attention", "a")
-            picture.named(x + 5, y + 30, 70, 20, f"E{2 * die}, E{2 * die + 1}", GROUPS[1 + die % 3])
+            picture.add_labelled_box(x + 5, y + 5, 70, 20, "attention", "a")
+            picture.add_labelled_box(x + 5, y + 30, 70, 20, f"E{2 * die}, E{2 * die + 1}", GROUPS[1 + die % 3])
     rows, columns = preset("wafer64", "dies.rows"), preset("wafer64", "dies.cols")
     size, nodes = preset("h800_ep", "nodes.size"), preset("h800_ep", "dies.rows")
     picture.text(14, 276, "Tokens go from their copy of attention to their experts and back.", "small")
@@ -263,7 +265,7 @@ def parallelism() -> Picture:
             picture.box(x, y + 22, 80, 60)
             for k, words in enumerate(held[device]):
                 look = GROUPS[k] if panel == 3 else GROUPS[device]
-                picture.named(x + 5 + k * 24, y + 34, 22, 36, "", look)
+                picture.add_labelled_box(x + 5 + k * 24, y + 34, 22, 36, "", look)
                 picture.text(x + 16 + k * 24, y + 56, words, "middle small" if len(words) < 3 else "middle tiny")
             if device < 3 and panel in (0, 2):
                 picture.line((x + 81, y + 52), (x + 93, y + 52))
@@ -333,8 +335,8 @@ def front_read() -> Picture:
     picture.line(*(place(x, y) for x, y in front[["x", "y"]].to_numpy()), look="front")
     reach = (front["x"] - front["x"].min()) / (front["x"].max() - front["x"].min())
     knee = front.loc[(front["y"] / front["y"].max() - reach).idxmax()]
-    named = [(front.iloc[-1], "cheap end", "end", -8, -24), (knee, "knee", "", 12, 5), (front.iloc[0], "fast end", "", 14, 5)]
-    for design, name, look, right, down in named:
+    marked = [(front.iloc[-1], "cheap end", "end", -8, -24), (knee, "knee", "", 12, 5), (front.iloc[0], "fast end", "", 14, 5)]
+    for design, name, look, right, down in marked:
         x, y = place(design["x"], design["y"])
         picture.dot(x, y, 5, "mark")
         picture.text(x + right, y + down, name, f"bold halo {look}")
@@ -358,7 +360,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
         front_read,
     )
 }
-"""By the name of the file."""
+"""Functions that draw, by the name of their file in `docs/assets`."""
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PICTURES:

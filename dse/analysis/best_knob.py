@@ -42,7 +42,7 @@ LABELS = {"ttft": "TTFT", "tpot": "TPOT", "packet_latency": "latency", "system_p
 """Names of these in the text, where they are not the metric's own."""
 
 MAX_SHOWN = 3
-"""Of these at most."""
+"""Most metrics whose change by the best step is told."""
 
 LEAST_GAIN = 0.005
 """Gain in speed below which a step does not help. [-]"""

@@ -38,12 +38,15 @@ ENGINES = {
 }
 """Engines that each target starts."""
 
-DYNAMO_VERSION, LLMD_VERSION = "1.3", "0.5"
+DYNAMO_VERSION = "1.3"
 DYNAMO_BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt_llm": "trtllm"}
 DYNAMO_IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "tensorrt_llm": "tensorrtllm-runtime"}
 
 RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "google": "google.com/tpu", "intel": "habana.ai/gaudi"}
 """Names of chips as Kubernetes resources, by vendor."""
+
+UNKNOWN_RESOURCE = "REPLACE_DEVICE_RESOURCE"
+"""Stands for the resource of a chip whose vendor is not known."""
 
 NODE = 8
 """Devices of a node that manifests assume."""
@@ -69,15 +72,20 @@ class DeploymentPlan:
         title: what it is of, one line.
         pools: settings of the engines of each pool.
         design: of the deployment.
-        vendor: of the chips.
+        vendor: of the chips; empty string if they name none.
         cells: equal parts of the whole, of which this is one.
     """
 
     title: str
     pools: tuple[LaunchSettings, ...]
     design: Design
-    vendor: str = "nvidia"
+    vendor: str = ""
     cells: int = 1
+
+    @property
+    def resource(self) -> str:
+        """Name of the chips as a Kubernetes resource."""
+        return RESOURCES.get(self.vendor, UNKNOWN_RESOURCE)
 
     @property
     def engine(self) -> str:
@@ -91,7 +99,7 @@ class DeploymentPlan:
 
 
 def build_deployment_files(
-    target: str, design: Design, case: WorkloadCase, title: str, *, vendor: str = "nvidia", cells: int = 1
+    target: str, design: Design, case: WorkloadCase, title: str, *, vendor: str = "", cells: int = 1
 ) -> dict[str, str]:
     """Files that start a deployment, by name.
 
@@ -100,7 +108,7 @@ def build_deployment_files(
         design: of the deployment.
         case: what it serves.
         title: one line for the head of each file.
-        vendor: of the chips, as their presets have it.
+        vendor: of the chips, as their presets have it; empty string if they name none.
         cells: equal parts of the whole, each of which is this design.
 
     Raises:
@@ -114,7 +122,8 @@ def build_deployment_files(
             f"set inference_engine={PRESETS[target]}"
         )
     if target == "dynamo" and vendor != "nvidia":
-        raise DesignError(f"--to dynamo: its images run on chips of nvidia, and this one is of {vendor}; use --to llm-d")
+        whose = f"is of {vendor}" if vendor else "names no vendor"
+        raise DesignError(f"--to dynamo: its images run on chips of nvidia, and this one {whose}; use --to llm-d")
     return BUILDERS[target](plan)
 
 
@@ -304,10 +313,12 @@ def _dynamo_worker(plan: DeploymentPlan, pool: LaunchSettings, image: str, *, wi
 
 def _llmd_files(plan: DeploymentPlan) -> dict[str, str]:
     """A Deployment for each pool, and values of the chart of the inference pool."""
-    follows = f"llm-d {LLMD_VERSION} (guides pd-disaggregation and inference-scheduling), {plan.table.title}"
+    follows = f"llm-d (guides pd-disaggregation and inference-scheduling, no release named), {plan.table.title}"
     head = _head(plan, follows)
     wide = [pool for pool in plan.pools if pool.devices > NODE]
     more = [f"no counterpart: {_pool_name(pool)} over several nodes needs a LeaderWorkerSet, not a Deployment" for pool in wide]
+    if plan.resource == UNKNOWN_RESOURCE:
+        more.append(f"{UNKNOWN_RESOURCE}: put the name of the chips as a Kubernetes resource in its place")
     labels = {"llm-d.ai/inference-serving": "true", "llm-d.ai/guide": _resource_name(plan)}
     if len(plan.pools) > 1:
         more.append("REPLACE_ROUTING_SIDECAR_IMAGE: put the image of llm-d's routing sidecar in its place")
@@ -333,7 +344,7 @@ def _llmd_deployment(plan: DeploymentPlan, pool: LaunchSettings, labels: Mapping
     own = {**labels, **({"llm-d.ai/role": pool.role} if pool.role else {})}
     name = f"{_resource_name(plan)}-{_pool_name(pool)}"
     image = "docker.io/vllm/vllm-openai:v0.19.1" if engine == "vllm" else "docker.io/lmsysorg/sglang:latest"
-    gpus = {RESOURCES[plan.vendor]: str(min(pool.devices, NODE))}
+    gpus = {plan.resource: str(min(pool.devices, NODE))}
     container = {
         "name": "modelserver",
         "image": image,

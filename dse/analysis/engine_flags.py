@@ -161,7 +161,7 @@ def _vllm_budget(settings: LaunchSettings) -> int:
 
 
 VLLM = EngineTable(
-    "vLLM 0.8 to 0.19",
+    "vLLM 0.8 (4-bit words of 0.10, method mtp of 0.11)",
     "vllm serve",
     (
         _number("--tensor-parallel-size", "tp"),

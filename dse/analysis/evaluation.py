@@ -432,7 +432,7 @@ class Evaluation:
         return "\n".join(self.first_screen())
 
     def _repr_html_(self) -> str:
-        """The same, for notebooks."""
+        """First screen as HTML, which notebooks show."""
         return f"<pre>{escape(repr(self))}</pre>"
 
 

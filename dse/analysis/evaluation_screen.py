@@ -86,7 +86,7 @@ NEEDED_FACTS = (
 """Facts that change what was asked or how far the answer reaches, and are in no other line."""
 
 PLAN_FACTS = ("both phases", "prefill", "decode", "kernels", "prefill on", "decode on", "pool link")
-"""Facts on the mapping."""
+"""Facts on the mapping that its row has: degrees, layouts, kernels and pools."""
 
 POOL_FACTS = ("prefill on", "decode on")
 """Facts on the chips of unlike pools."""
@@ -101,7 +101,7 @@ LATER = "dse explain ranks the settings: a step of one takes as long as this ans
 """Best knob of designs whose steps take long."""
 
 MORE = "--full all metrics, bands, areas, prices; --operators time by operator; --json"
-"""Where to read on."""
+"""Options that print more of an answer than its first screen."""
 
 
 def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[str]:
@@ -128,7 +128,9 @@ def question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     plans = [(name, _chosen_text(text)) for name, text in facts if name in PLAN_FACTS and not text.startswith(NO_DECODE)]
     texts = [text if name in ("both phases", "kernels") else f"{name} {text}" for name, text in plans if text]
     texts += [", ".join(text.split(", ")[:2]) for name, text in facts if name == "serving"]  # policy and instances
-    yield ScreenRow("mapping", "; ".join([evaluation.names["mapping"], *texts]))
+    engine = evaluation.design.mapping.inference_engine
+    engines = [] if engine is None else [f"engine {engine.name}"]
+    yield ScreenRow("mapping", "; ".join([evaluation.names["mapping"], *engines, *texts]))
     if evaluation.design.pools is None and (formats := dict(facts).get("formats")):
         yield ScreenRow("formats", _formats_text(formats))
     if isinstance(cases[0], ServingLoad):
@@ -137,7 +139,7 @@ def question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
         lengths = lengths_text(*_request_lengths(cases[0]))
         yield ScreenRow("load", f"static batch of {count_text(cases[0].batch, 'request')}; {lengths}", needed=True)
     if evaluation.stack_basis:
-        yield ScreenRow("stack", evaluation.stack_basis.text.removeprefix("stack "))
+        yield ScreenRow("stack", evaluation.stack_basis.text.removeprefix("stack "), cut_last=True)
     if evaluation.kernel_basis:
         yield ScreenRow("kernels", f"beyond measured rows: {evaluation.kernel_basis}")
     for name, text in facts:

@@ -53,7 +53,7 @@ def write_design_deployment(
     Raises:
         DesignError: as of `build_deployment_files`.
     """
-    _write_files(target, design, case, f"{case.label} on {chip}", folder, vendor or "nvidia")
+    _write_files(target, design, case, f"{case.label} on {chip}", folder, vendor or "")
 
 
 def _write_files(
@@ -70,5 +70,5 @@ def _write_files(
 
 
 def _vendor_of(chip: str) -> str:
-    """Vendor of a chip by its preset; that of most engines if it names none."""
-    return str(compose([f"chip={chip}"])["chip"].get("vendor") or "nvidia")
+    """Vendor of a chip by its preset; empty string if it names none."""
+    return str(compose([f"chip={chip}"])["chip"].get("vendor") or "")

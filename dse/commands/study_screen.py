@@ -21,7 +21,7 @@ from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
-MAX_DESIGNS = 8
+MAX_DESIGNS = 6
 """Designs of a front in a first screen; the report has all."""
 
 MAX_OPTIONS = 5
@@ -89,7 +89,7 @@ def study_lines(
     rows.append(ScreenRow("objectives", goals + bounds, needed=True))
     rows.append(ScreenRow("workload", f"{count_text(len(cases), 'case')}, {format_case_labels(study.question.workload)}"))
     rows.append(ScreenRow("knobs", _knobs_text(study)))
-    rows += [ScreenRow("software", text) for text in describe_stacks(study)[:1]]
+    rows += [ScreenRow("software", text, needed=True) for text in describe_stacks(study)[:1]]
     if sample is not None and sample.designs:
         rows += [ScreenRow(name, text) for name, text in (("load", sample.load_text), ("noise", sample.noise_text)) if text]
     elif load := describe_load(study):

@@ -28,8 +28,11 @@ COMPILING_S = 200
 
 MODEL, EXPERT_MODEL = "model=llama3_8b", ("model=deepseek_v3", "workload.speculation=none")
 
-STATIC = ("workload=static", "workload.batch=[256]", "workload.prompt=[512]", "workload.output=[32]")
-SERVING = ("workload=serving", "workload.prompt=512", "workload.output=32", "workload.requests=64", "workload.rate='1 Hz'")
+LENGTHS = ("workload.prompt=512", "workload.output=32")
+STATIC = ("workload=static", "workload.prompt=[512]", "workload.output=[32]")
+SMALL, LARGE = "workload.batch=[1]", "workload.batch=[256]"
+SERVING = ("workload=serving", *LENGTHS, "workload.requests=64")
+RATE = "workload.rate='1 Hz'"
 TALKS = "workload.sessions={turns: 5, think: 20 s}"
 PREFIXES = (
     *("chip=h200", "model=llama3_8b", "model.max_position=131072", "mapping.both.tp=1", "workload=serving"),
@@ -41,7 +44,6 @@ PREFIXES = (
         "+chip.economics.rent='2 USD/hour'",
     ),
 )
-SMALL = ("workload.batch=[1]",)
 AT_MOST = ("workload.rate=max", "workload.ttft='2 s'", "workload.tpot='100 ms'")
 ALL_TILES = ("workload.group_axis=rectangle", "workload.root=0")
 
@@ -123,14 +125,14 @@ def metrics_by_workload() -> dict[str, dict[str, None]]:
 def list_cases() -> Iterator[tuple[str, str, list[str]]]:
     """Machine, workload and overrides of all evaluations."""
     for machine, words in CASES:
-        yield machine, "static", [*words, *STATIC, *(SMALL if EXPERT_MODEL[0] not in words else ())]
-        yield machine, "serving", [*words, *SERVING]
+        yield machine, "static", [*words, *STATIC, LARGE if EXPERT_MODEL[0] in words else SMALL]
+        yield machine, "serving", [*words, *SERVING, RATE]
         yield machine, "serving", [*words, *SERVING, *AT_MOST]
     yield "a shared-cache die", "serving", [*CASES[0][1], *SERVING, *AT_MOST, "workload.demand='100 Hz'"]
     yield (
         "a shared-cache die",
         "serving",
-        [*CASES[0][1], *SERVING[:-1], "workload.arrivals=closed_loop", "workload.users=[4]", TALKS],
+        [*CASES[0][1], *SERVING, "workload.arrivals=closed_loop", "workload.users=[4]", TALKS],
     )
     yield "a shared-cache die", "serving", list(PREFIXES)
     for machine, words in KERNELS:

@@ -70,7 +70,7 @@ MAX_FAILURES = 50
 
 
 RUNNING_VERDICT = ["The study still runs: what to build, and why, follows when it has ended."]
-"""In place of a verdict."""
+"""Text of a page in place of its verdict while the study runs."""
 
 UNEXPLAINED: dict[str, Any] = {
     "explained": {"case": "", "words": [], "designs": {}},

@@ -15,7 +15,7 @@ from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume
 from dse.space.array_math import Array
 
 MAX_HISTORY_POINTS = 60
-"""Points of a history."""
+"""Most points of a history of a search that a page draws."""
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,15 @@ class ScreenRow:
         name: of at most eleven characters; empty string to continue the row above.
         text: of any length; it is wrapped.
         needed: whether all of it is kept; other rows are cut from the longest one on if there are too many lines.
-        spare: whether it is left out if cutting is not enough.
+        spare: whether it is left out before others are cut.
+        cut_last: whether it is cut only after all others that may be cut.
     """
 
     name: str
     text: str
     needed: bool = False
     spare: bool = False
+    cut_last: bool = False
 
 
 def format_screen(
@@ -40,8 +42,8 @@ def format_screen(
 ) -> list[str]:
     """Lines of a screen: its title, then named texts and the lines of tables, in order.
 
-    If there are more than `most` lines, the longest texts that are not needed lose their last lines; then spare ones are left
-    out.
+    If there are more than `most` lines, spare rows are left out from the last one on. Then the longest texts that are not
+    needed lose their last lines.
 
     Args:
         title: what was asked.
@@ -58,14 +60,16 @@ def format_screen(
     heads = wrap(title, width) or [""]
     blocks = [row if isinstance(row, list) else _wrap_text(row.text, width) for row in rows]
     cuttable = [place for place, row in enumerate(rows) if isinstance(row, ScreenRow) and not row.needed]
+    spare = [place for place in cuttable if rows[place].spare]  # type: ignore[union-attr]
     while len(heads) + sum(map(len, blocks)) > most:
-        longest = max(cuttable, key=lambda place: (len(blocks[place]), place), default=-1)
-        if longest < 0 or len(blocks[longest]) < 2:
-            spare = [place for place in cuttable if blocks[place] and rows[place].spare]  # type: ignore[union-attr]
-            if not spare:
-                break
-            blocks[spare[-1]] = []
+        if spare:
+            blocks[spare.pop()] = []
             continue
+        long = [place for place in cuttable if len(blocks[place]) > 1]
+        first = [place for place in long if not rows[place].cut_last] or long  # type: ignore[union-attr]
+        if not first:
+            break
+        longest = max(first, key=lambda place: (len(blocks[place]), place))
         blocks[longest] = _cut_line(blocks[longest][:-1], width)
     lines = list(heads)
     for row, block in zip(rows, blocks, strict=True):

@@ -154,14 +154,14 @@ DRIVER = (
     ),
     Fault(
         "the history of a search is off by one ask",
-        "dse/report/payload.py",
+        "dse/report/search_history.py",
         "[marks - 1] + 1",
         "[marks - 1]",
         ("tests/dse/test_report.py::test_what_a_search_found_only_grows_and_ends_whole",),
     ),
     Fault(
         "a history is that of one design fewer",
-        "dse/report/payload.py",
+        "dse/report/search_history.py",
         "measure_front(values[:n][usable[:n]])",
         "measure_front(values[: n - 1][usable[: n - 1]])",
         ("tests/dse/test_report.py::test_what_a_search_found_only_grows_and_ends_whole",),

@@ -28,7 +28,9 @@ CASES = [(target, engine, words) for target in BUILDERS for engine in ENGINES[ta
 def files_of(target: str, engine: str, words: str) -> tuple[dict[str, str], list[LaunchSettings]]:
     question = asked(*words.split(), f"inference_engine={ENGINE_PRESETS[engine]}")
     case = question.workload.cases[0]
-    return build_deployment_files(target, question.base, case, "a deployment"), launch_settings(question.base, case)
+    return build_deployment_files(target, question.base, case, "a deployment", vendor="nvidia"), launch_settings(
+        question.base, case
+    )
 
 
 def containers(document: Any) -> list[tuple[int, dict[str, Any]]]:
@@ -149,3 +151,27 @@ def test_an_engine_that_a_target_does_not_start_is_refused() -> None:
             "dynamo", asked(*TOGETHER.split(), "inference_engine=vllm_v1").base, question.workload.cases[0], "a", vendor="amd"
         )
     assert set(PRESETS) == set(BUILDERS)
+
+
+def test_a_design_that_does_not_fit_has_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = "evaluate chip=h100 model=llama3_70b workload.batch=[1] mapping.both.tp=1 --to vllm --out deploy.d"
+    monkeypatch.setattr(sys, "argv", ["dse", *line.split()])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 3
+    assert "--to vllm: no files, as the design does not fit" in capsys.readouterr().err
+    assert not (tmp_path / "deploy.d").exists()
+
+
+def test_chips_that_name_no_vendor_get_a_resource_to_replace() -> None:
+    question = asked(*TOGETHER.split(), "inference_engine=vllm_v1")
+    case = question.workload.cases[0]
+    manifest = build_deployment_files("llm-d", question.base, case, "a deployment")["llm-d.yaml"]
+    assert "# REPLACE_DEVICE_RESOURCE: put the name of the chips as a Kubernetes resource in its place" in manifest
+    limits = [container["resources"]["limits"] for d in yaml.safe_load_all(manifest) for _, container in containers(d)]
+    assert limits == [{"REPLACE_DEVICE_RESOURCE": "2"}]
+    with pytest.raises(DesignError, match="nvidia, and this one names no vendor"):
+        build_deployment_files("dynamo", question.base, case, "a deployment")

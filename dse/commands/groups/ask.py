@@ -52,13 +52,16 @@ def _run_evaluate(typed: Namespace) -> int:
         return _evaluate_design(typed)
 
     def evaluate_composed_design(config: dict[str, Any]) -> None:
-        from dse.commands.evaluate_output import print_evaluation_of
+        from dse.commands.evaluate_output import INFEASIBLE_STATUS, print_evaluation_of
+        from dse.terminal.progress import say
 
         with compile_notice("evaluate"):
             status = print_evaluation_of(
                 config, as_json=typed.json, trace=typed.trace, with_engine=typed.engine_args, view=_view(typed)
             )
-        if typed.to:
+        if typed.to and status == INFEASIBLE_STATUS:
+            say(f"--to {typed.to}: no files, as the design does not fit; mend what limits it first")
+        elif typed.to:
             _write_design(config, typed)
         codes.append(status)
 
@@ -148,7 +151,7 @@ def _run_capacity(typed: Namespace) -> int:
     _refuse_engine_args(typed)
     if names:
         raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
-    own_page = typed.out and not _names_folder(typed)
+    own_page = typed.out and not _names_folder(typed, "capacity")
     out = Path(typed.out) if own_page else Path("runs") / "capacity" / "capacity.html"
     words = _with_target_engine(typed, words)
     folder = _target_folder(typed, "capacity") if typed.to else None
@@ -164,12 +167,15 @@ def _run_capacity(typed: Namespace) -> int:
 
 
 def _with_target_engine(typed: Namespace, words: list[str]) -> list[str]:
-    """Overrides with the inference engine of ``--to``, if that was typed and no engine was."""
+    """Overrides with the inference engine of ``--to``, if that was typed and no engine was; notes which of both it is."""
+    typed.engine_of_target = False
     if not typed.to:
         return words
     from dse.analysis.deployment_files import choose_engine
 
-    return choose_engine(typed.to, words)
+    chosen = choose_engine(typed.to, words)
+    typed.engine_of_target = len(chosen) > len(words)
+    return chosen
 
 
 @contextlib.contextmanager
@@ -179,7 +185,7 @@ def _refused_target(typed: Namespace) -> Iterator[None]:
         yield
     except DesignError as error:
         engine = str(error).partition("inference_engine: ")[2].partition(";")[0]
-        if not typed.to or not engine or any(word.startswith("inference_engine=") for word in typed.words[:-1]):
+        if not engine or not typed.engine_of_target:
             raise
         raise DesignError(f"--to {typed.to}: {engine}; choose a chip that it serves, or another target") from None
 
@@ -190,7 +196,7 @@ def _target_folder(typed: Namespace, command: str) -> Path:
     Raises:
         DesignError: it cannot be a folder that is written.
     """
-    folder = Path(typed.out) if _names_folder(typed) else Path("runs") / command / typed.to
+    folder = Path(typed.out) if _names_folder(typed, command) else Path("runs") / command / typed.to
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not (place.is_dir() and os.access(place, os.W_OK)):
         why = "cannot be written" if place.is_dir() else "is a file"
@@ -198,9 +204,9 @@ def _target_folder(typed: Namespace, command: str) -> Path:
     return folder
 
 
-def _names_folder(typed: Namespace) -> bool:
-    """Whether ``--out`` is the folder of the files of ``--to``: a name without an ending."""
-    return bool(typed.to and typed.out and not Path(typed.out).suffix)
+def _names_folder(typed: Namespace, command: str) -> bool:
+    """Whether ``--out`` is the folder of the files of ``--to``, and not the page that ``dse capacity`` writes as well."""
+    return bool(typed.to and typed.out) and (command != "capacity" or Path(typed.out).suffix != ".html")
 
 
 def _refuse_engine_args(typed: Namespace, *, alone: bool = True) -> None:
