@@ -56,8 +56,12 @@ class DesignError(ValueError):
         return strip_control_codes(mask_passwords(" ".join(super().__str__().splitlines())))
 
 
+MAX_LISTED, MAX_NEAREST = 80, 20
+"""Names that a hint lists at most, and how many of the nearest it lists where there are more."""
+
+
 def suggest_nearest(name: str, names: Iterable[str]) -> str:
-    """Hint for an error message: the closest valid name, and the list of names.
+    """Hint for an error message: the closest valid name, and the list of names, or the nearest of more than 80.
 
     >>> suggest_nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"
@@ -69,7 +73,11 @@ def suggest_nearest(name: str, names: Iterable[str]) -> str:
         name, known, n=1, cutoff=0.5
     )
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}valid: {', '.join(known)}"
+    shown = known
+    if len(known) > MAX_LISTED:
+        shown = sorted(get_close_matches(name, known, n=MAX_NEAREST, cutoff=0.0))
+    more = f" and {len(known) - len(shown)} more" if len(shown) < len(known) else ""
+    return f"{hint}valid: {', '.join(shown)}{more}"
 
 
 def choose_option(options: Mapping[str, T], name: str, address: str) -> T:

@@ -1,4 +1,4 @@
-"""The single setting of a design whose step helps most, from one batch of analytical evaluations.
+"""The single setting of a design whose step helps most, from one batch of evaluations at the fastest fidelity.
 
 `dse explain` has the effect of every setting on every objective; this is its cheapest part, for a first screen.
 """
@@ -24,7 +24,7 @@ from dse.space.published import remove_published_facts
 from dse.space.units import format_quantity
 from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocTrafficCase, ServingLoad, Workload
 
-ANALYTICAL = "analytical"
+ANALYTICAL, STEADY_STATE = "analytical", "steady_state"
 
 ENGINE = "mapping.inference_engine."
 """Addresses of constants of an inference engine, which nobody chooses one by one."""
@@ -35,17 +35,27 @@ MESH = "chip.mesh."
 PACES = ("throughput", "latency", "packet_latency")
 """What a step should better: the first of these that a design has."""
 
-SHOWN_METRICS = ("throughput", "tpot", "ttft", "latency", "packet_latency", "system_price", "system_mm2")
+SERVED_PACES = ("max_rate", "latency")
+"""The same of serving loads, whose throughput is what arrives."""
+
+RATES = {"throughput": "throughput", "max_rate": "maximum rate"}
+"""Metrics of these that should be large, with their names in the text."""
+
+SHOWN_METRICS = ("max_rate", "throughput", "tpot", "ttft", "latency", "packet_latency", "system_price", "system_mm2")
 """Metrics whose change by the best step is told."""
 
-LABELS = {"ttft": "TTFT", "tpot": "TPOT", "packet_latency": "latency", "system_price": "price", "system_mm2": "area"}
+LABELS = {"ttft": "TTFT", "tpot": "TPOT", "max_rate": "max rate", "packet_latency": "latency"}
+LABELS |= {"system_price": "price", "system_mm2": "area"}
 """Names of these in the text, where they are not the metric's own."""
 
 MAX_SHOWN = 3
 """Most metrics whose change by the best step is told."""
 
-LEAST_GAIN = 0.005
-"""Gain in speed below which a step does not help. [-]"""
+LEAST_GAINS = {ANALYTICAL: 0.005, STEADY_STATE: 0.01}
+"""Gain in speed below which a step does not help, by fidelity: a maximum rate is searched to half a percent. [-]"""
+
+MODELS = {ANALYTICAL: "analytical model", STEADY_STATE: "steady state"}
+"""Fidelities in words."""
 
 MODELLED = ", data sheet's price and area aside"
 """What follows where a chip has a data sheet: its figures hold for that chip alone."""
@@ -65,6 +75,7 @@ class BestKnob:
         steps: that were evaluated.
         settings: whose steps these were.
         aim: the ratio that the step betters, in words.
+        fidelity: at which steps were evaluated.
         modelled: whether the chip has a data sheet, whose prices and areas do not count.
     """
 
@@ -75,15 +86,17 @@ class BestKnob:
     steps: int
     settings: int
     aim: str
+    fidelity: str = ANALYTICAL
     modelled: bool = False
 
     @property
     def text(self) -> str:
         """The step and what it changes, in one line."""
-        tried = f"{self.steps} steps of {self.settings} settings, analytical model"
+        least = LEAST_GAINS[self.fidelity]
+        tried = f"{self.steps} steps of {self.settings} settings, {MODELS[self.fidelity]}"
         if not self.knob:
-            return f"none of {tried} makes the design {LEAST_GAIN:.1%} faster"
-        moved = ((LABELS.get(name, name), change) for name, change in self.changes.items() if abs(change) >= 5e-4)
+            return f"none of {tried} makes the design {least:.1%} faster"
+        moved = ((LABELS.get(name, name), change) for name, change in self.changes.items() if abs(change) >= least / 2)
         changes = [f"{name} {change:+.1%}" for name, change in moved][:MAX_SHOWN]
         return (
             f"{self.knob} {self.old} to {self.new}: {', '.join(changes)}; most {self.aim} of {tried}{MODELLED * self.modelled}"
@@ -91,24 +104,27 @@ class BestKnob:
 
 
 def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
-    """The step of one chip or mapping setting that gains most in the first case, by the analytical model.
+    """The step of one chip or mapping setting that gains most in the first case.
 
-    Steps count that make the design faster: of these the one with the largest gain in rate, or in 1 / latency, over the price
-    of the system where it is known, else over its area. Prices and areas are the model's own: a data sheet's hold for one chip
-    alone, and would count against each step of it. Number formats and constants of software are not moved.
+    The analytical model evaluates steps, and the steady state those of serving loads. Steps count that make the design faster:
+    of these the one with the largest gain in rate, or in 1 / latency, over the price of the system where it is known, else over
+    its area. Prices and areas are the model's own: a data sheet's hold for one chip alone, and would count against each step of
+    it. Number formats and constants of software are not moved.
 
     Args:
         design: a feasible design of scalars.
         workload: whose first case counts.
 
     Returns:
-        None where steps take longer than a first screen may: for serving loads, memory streams, pools of unlike chips and
-        models on tiles; and for designs that the analytical model does not support.
+        None where steps take longer than a first screen may: for memory streams, pools of unlike chips and models on tiles;
+        and for designs and loads that the model does not support.
     """
     case = workload.cases[0]
     workload = replace(workload, cases=(case,))
-    slow = isinstance(case, ServingLoad | MemoryStreamCase) or (design.chip.tile is not None and isinstance(case, BatchCase))
-    if slow or design.pools is not None or ANALYTICAL not in fidelities(design, workload):
+    served = isinstance(case, ServingLoad)
+    fidelity = STEADY_STATE if served else ANALYTICAL
+    slow = isinstance(case, MemoryStreamCase) or (design.chip.tile is not None and isinstance(case, BatchCase | ServingLoad))
+    if slow or design.pools is not None or fidelity not in fidelities(design, workload):
         return None
     try:
         space = build_neighbourhood_space(design, lambda address, option: True)
@@ -117,49 +133,53 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
     except DesignError:  # settings around a design that ties or rules exclude
         return None
     wanted = tuple(name for name in (*SHOWN_METRICS, "energy") if name in METRICS)
-    base, *outcomes = _evaluate_steps([design, *(step.design for step in steps)], workload, wanted)
-    pace = next((name for name in PACES if name in base), "")
+    base, *outcomes = _evaluate_steps([design, *(step.design for step in steps)], workload, fidelity, wanted)
+    pace = next((name for name in (SERVED_PACES if served else PACES) if name in base), "")
     if not pace:
         return None
     price = next((name for name in ("system_price", "system_mm2") if base.get(name)), "")
-    gains = [_gain(base, outcome, pace, price) for outcome in outcomes]
-    aim = ("throughput" if pace == "throughput" else "speed") + {"system_price": " a dollar", "system_mm2": " a mm2"}.get(
-        price, ""
-    )
+    gains = [_gain(base, outcome, pace, price, LEAST_GAINS[fidelity]) for outcome in outcomes]
+    aim = RATES.get(pace, "speed") + {"system_price": " a dollar", "system_mm2": " a mm2"}.get(price, "")
     modelled = bool(price) and design.chip.published is not None
     done, settings = len(steps), len({step.knob for step in steps})
     best = max(range(done), key=gains.__getitem__, default=-1)
     if best < 0 or gains[best] == NO_GAIN:
-        return BestKnob("", "", "", {}, done, settings, aim, modelled)
+        return BestKnob("", "", "", {}, done, settings, aim, fidelity, modelled)
     step = steps[best]
     changes = {
         name: outcomes[best][name] / base[name] - 1 for name in SHOWN_METRICS if base.get(name) and name in outcomes[best]
     }
     old, new = (_value_text(space.base, space.targets[step.knob][0], value) for value in (step.old, step.new))
-    return BestKnob(step.knob, old, new, changes, done, settings, aim, modelled)
+    return BestKnob(step.knob, old, new, changes, done, settings, aim, fidelity, modelled)
 
 
-def _gain(base: Mapping[str, float], outcome: Mapping[str, float], pace: str, price: str) -> float:
+def _gain(base: Mapping[str, float], outcome: Mapping[str, float], pace: str, price: str, least: float) -> float:
     """Logarithm of how much faster a step is, less that of how much more expensive; `NO_GAIN` if it does not help."""
     names = [pace, *([price] if price else [])]
     if any(not outcome.get(name, 0.0) > 0 or not base.get(name, 0.0) > 0 for name in names):
         return NO_GAIN
-    faster = log(outcome[pace] / base[pace]) * (1 if pace == "throughput" else -1)
-    if faster < LEAST_GAIN:
+    faster = log(outcome[pace] / base[pace]) * (1 if pace in RATES else -1)
+    if faster < least:
         return NO_GAIN
     return faster - (log(outcome[price] / base[price]) if price else 0.0)
 
 
-def _evaluate_steps(designs: Sequence[Design], workload: Workload, wanted: tuple[str, ...]) -> list[dict[str, float]]:
+def _evaluate_steps(
+    designs: Sequence[Design], workload: Workload, fidelity: str, wanted: tuple[str, ...]
+) -> list[dict[str, float]]:
     """Metrics of designs that are evaluated together; none of infeasible and of refused ones."""
     stacked = stack_designs(designs)
     try:
-        outcomes = evaluate(stacked, workload, fidelity=ANALYTICAL, metrics=wanted)
+        outcomes = evaluate(stacked, workload, fidelity=fidelity, metrics=wanted)
     except DesignError:
         if len(designs) == 1:
             return [{}]
         middle = len(designs) // 2
-        return [outcome for part in (designs[:middle], designs[middle:]) for outcome in _evaluate_steps(part, workload, wanted)]
+        return [
+            outcome
+            for part in (designs[:middle], designs[middle:])
+            for outcome in _evaluate_steps(part, workload, fidelity, wanted)
+        ]
     shares = _own_shares(stacked)
     return [
         {name: float(column[row] * shares[name][row]) for name, column in outcomes.columns.items() if isfinite(column[row])}

@@ -381,6 +381,7 @@ def _limit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
         yield ScreenRow("bound by", f"{shares}{_overlap_text(evaluation)}{first}{_idle_text(evaluation)}", needed=True)
     if advice := overload_advice(computed_metrics(evaluation.metrics), evaluation.design):
         yield ScreenRow("overload", advice, needed=True)
+        return  # what an overloaded system takes grows with the requests, and ranks no setting
     best = None if SUBMESH_MARK in evaluation.fidelity else find_best_knob(evaluation.design, evaluation.workload)
     yield ScreenRow("best knob", best.text + first if best else LATER, needed=best is not None)
 

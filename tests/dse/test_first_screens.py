@@ -77,7 +77,7 @@ def test_a_first_screen_has_at_most_25_lines_of_80_columns(line: list[str]) -> N
     assert "mapping" in names
     assert "more" in names
     assert ("infeasible" in names) == ("change" in names) == (evaluation.infeasible is not None)
-    assert ("fits" in names) == ("best knob" in names) == (evaluation.infeasible is None)
+    assert ("fits" in names) == ("best knob" in names or "overload" in names) == (evaluation.infeasible is None)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -179,6 +179,17 @@ def test_the_best_knob_does_what_the_screen_says(line: list[str]) -> None:
     stepped, changes = _evaluate_step(evaluation, line)
     for name, change in changes.items():
         assert stepped.metrics[name] / evaluation.metrics[name] - 1 == pytest.approx(change, abs=2e-3), name
+
+
+@pytest.mark.parametrize(("rate", "pace"), [("max", "max_rate"), ("'4 Hz'", "latency")])
+def test_the_best_knob_of_a_serving_load_is_that_of_its_steady_state(rate: str, pace: str) -> None:
+    line = ["chip=h100", "model=llama3_8b", "workload=serving", f"workload.rate={rate}", "workload.requests=100"]
+    line += ["workload.ttft='1 s'", "workload.tpot='30 ms'", "fidelity=steady_state"]
+    evaluation = dse.evaluate(line)
+    stepped, changes = _evaluate_step(evaluation, line)
+    better = changes[pace] if pace == "max_rate" else -changes[pace]
+    assert better >= 0.01
+    assert stepped.metrics[pace] / evaluation.metrics[pace] - 1 == pytest.approx(changes[pace], abs=6e-3)
 
 
 def test_an_infeasible_design_ends_with_3_and_shows_no_metrics(typed: Typed) -> None:
