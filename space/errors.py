@@ -61,7 +61,7 @@ MAX_LISTED, MAX_NEAREST = 80, 20
 
 
 def suggest_nearest(name: str, names: Iterable[str]) -> str:
-    """Hint for an error message: the closest valid name, and the list of names, or the nearest of more than 80.
+    """Hint for an error message: the closest valid name, and valid names: the nearest where they are many.
 
     >>> suggest_nearest("ktreek", ["tp", "ktree_k"])
     "did you mean 'ktree_k'? valid: ktree_k, tp"

@@ -1,4 +1,4 @@
-"""The single setting of a design whose step helps most, from one batch of evaluations at the fastest fidelity.
+"""The single setting of a design whose step helps most, from one batch of evaluations.
 
 `dse explain` has the effect of every setting on every objective; this is its cheapest part, for a first screen.
 """

@@ -1,6 +1,7 @@
 """Output of ``dse compare``: one column a chip, metrics per area, energy and money; or JSON."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -16,9 +17,11 @@ from dse.evaluators import METRICS
 from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
+from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import SafeConsole, print_lines, screen_width
+from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
+from dse.terminal.signals import defer_signals
 
 SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
 """Metrics in the table, with what money says and the objective."""
@@ -30,19 +33,50 @@ SHOWN_BOTTLENECKS = 3
 """Parts of the machine that are named where time goes."""
 
 
-def print_comparison(words: Sequence[str], objective: str, *, as_json: bool, trust: bool, full: bool = False) -> None:
-    """Print chips side by side; arguments as of `compare_best_mappings`, `full` for more than a screen."""
+def write_comparison(
+    words: Sequence[str], objective: str, page: Path, *, as_json: bool, trust: bool, full: bool = False
+) -> None:
+    """Print chips side by side, and write their page where one has an answer.
+
+    Args:
+        words: overrides as of `compare_best_mappings`.
+        objective: metric that the best mapping is best in.
+        page: path of the page.
+        as_json: whether JSON is printed in the place of the first screen.
+        trust: whether files that are not ours may run code.
+        full: whether all metrics are printed.
+
+    Raises:
+        DesignError: as of `compare_best_mappings`.
+    """
     objective = read_metric(objective)
     sides = compare_best_mappings(words, objective, trust=trust)
     answers = ((side.found.design, side.found.workload) for side in sides if side.found)
     idle = find_settings_idle_in_all_designs("compare", answers, [word for word in words if not word.startswith("chip=")])
     print_no_effects(idle)
+    document = comparison_document(sides, objective, idle)
     if as_json:
-        print(format_json(comparison_document(sides, objective, idle), indent=1))
-        return
-    if not full:
+        print(format_json(document, indent=1))
+    elif full:
+        _print_all(sides, objective)
+    else:
         print_lines(comparison_lines(sides, objective, screen_width()))
-        return
+    if any(side.found for side in sides):
+        _write_page(document, f"Best: {_best_text(sides, objective)}.", _shown_names(sides, objective), page)
+        if not as_json:
+            say(f"wrote   {escape(str(page))}")
+
+
+def _write_page(document: CompareDocument, best: str, shown: Sequence[str], page: Path) -> None:
+    from dse.report.standalone_pages import build_comparison_page
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with defer_signals(), write_atomically(page) as place:
+        place.write_text(build_comparison_page(document, best, shown), encoding="utf-8")
+
+
+def _print_all(sides: Sequence[ChipComparison], objective: str) -> None:
+    """Print a column a chip with all metrics, software, data sheets and the search."""
     console = SafeConsole(160)
     outcomes = [side.found for side in sides if side.found]
     if outcomes:
@@ -111,11 +145,8 @@ def _best_text(sides: Sequence[ChipComparison], objective: str) -> str:
 
 def _chip_lines(sides: Sequence[ChipComparison], objective: str, width: int) -> list[str]:
     """A line a chip: how many, main figures, and what takes most of the time."""
-    answers = [side.found for side in sides if side.found]
-    known = {name for answer in answers for name in answer.metrics}
-    speed = ("throughput", "ttft", "tpot") if "throughput" in known else ("latency", "mfu", "achieved_bandwidth")
-    names = [name for name in dict.fromkeys((objective, *speed, *MONEY, "energy_per_token")) if name in known]
-    place = min(len(speed), len(names)) + 1
+    names = _shown_names(sides, objective)
+    place = min(3, len(names)) + 1
     cells = []
     for side in (side for side in sides if side.found):
         figures = [_cell_text(name, side) for name in names]
@@ -123,6 +154,13 @@ def _chip_lines(sides: Sequence[ChipComparison], objective: str, width: int) -> 
         cells.append([side.chip, str(side.chips or "-"), *figures[:place], bound, *figures[place:]])
     head, cells = stack_headers(["chip", "chips", *names[:place], "bound by", *names[place:]], cells)
     return format_columns(head, cells, width)
+
+
+def _shown_names(sides: Sequence[ChipComparison], objective: str) -> list[str]:
+    """The objective and main metrics of speed, money and energy that some chip has."""
+    known = {name for side in sides if side.found for name in side.found.metrics}
+    speed = ("throughput", "ttft", "tpot") if "throughput" in known else ("latency", "mfu", "achieved_bandwidth")
+    return [name for name in dict.fromkeys((objective, *speed, *MONEY, "energy_per_token")) if name in known]
 
 
 def _cell_text(name: str, side: ChipComparison) -> str:

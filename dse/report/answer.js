@@ -59,12 +59,12 @@ function answerTitle() {
   return document.title.replace(" · mesh-dse", "");
 }
 
-// Plots side by side where there is room: each a title, its traces and two axes.
+// Plots side by side where there is room: each a title, its traces and two axes; of the usual height unless one is given [px].
 function answerPlots() {
   const places = h("div", {class: "plots", id: "plots"});
   add(places);
-  return (title, traces, x, y, layout = {}) => {
-    const place = places.appendChild(h("div", {class: "card"}));
+  return (title, traces, x, y, layout = {}, height = 0) => {
+    const place = places.appendChild(h("div", {class: "card", ...(height ? {style: `height:${height}px`} : {})}));
     const named = traces.filter(trace => trace.showlegend !== false).length,
       lines = () => (layout.showlegend === false ? 0 : innerWidth < 560 ? named : Math.ceil(named / 3)); // of the legend, below the title
     const paint = () =>

@@ -1,15 +1,21 @@
 """Pages of one answer: self-contained HTML files."""
 
 import html
+from collections.abc import Sequence
 from typing import Any
 
 from dse.documents.calibrate_document import CalibrateDocument
 from dse.documents.capacity_document import CapacityDocument
 from dse.documents.claims_document import ClaimsDocument
+from dse.documents.compare_document import CompareDocument
 from dse.documents.fleet_document import FleetDocument
 from dse.documents.validate_documents import ValidationDocument
-from dse.report.figure_style import FigureSpec, compose_panels
+from dse.evaluators import METRICS
+from dse.report.figure_style import RESOURCE_COLOURS, FigureSpec, compose_panels
+from dse.report.metric_names import plain_name
 from dse.report.page_parts import fill_page, pack_bundle
+from dse.space.units import PREFIXED_UNITS, PREFIXES
+from dse.terminal.part_names import PART_NAMES
 
 LIBRARY = ("text.js", "plot.js", "theme.js", "answer.js")
 """Code of all pages of answers, before their own."""
@@ -23,6 +29,28 @@ def build_capacity_page(document: CapacityDocument) -> str:
     """
     chips = document.chips
     return _answer_page("capacity", f"Capacity: {chips[0].model} on {', '.join(side.chip for side in chips)}", document)
+
+
+def build_comparison_page(document: CompareDocument, best: str, shown: Sequence[str]) -> str:
+    """Page of chips side by side: a bar a chip for each main metric, shares of time, and all metrics.
+
+    Args:
+        document: of the answer.
+        best: which chip is best in the objective, in words.
+        shown: metrics that have bars.
+    """
+    data = {
+        "answer": document,
+        "best": best,
+        "shown": list(shown),
+        "names": {name: plain_name(name) for name in shown},
+        "better": {name: METRICS[name].better for name in shown},
+        "colours": RESOURCE_COLOURS,
+        "parts": PART_NAMES,
+        "prefixes": [list(pair) for pair in PREFIXES],
+        "scaled": sorted(PREFIXED_UNITS),
+    }
+    return _answer_page("compared", f"Comparison: {', '.join(side.chip for side in document.chips)}", data)
 
 
 def build_fleet_page(document: FleetDocument) -> str:

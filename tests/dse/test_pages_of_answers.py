@@ -9,9 +9,11 @@ import pytest
 from dse.analysis.capacity import find_capacity
 from dse.analysis.fleet import find_fleets, parse_query
 from dse.commands.capacity_output import capacity_record
+from dse.commands.compare_output import write_comparison
 from dse.commands.fleet_output import fleet_record
 from dse.commands.validate_all import list_published_files, simulate_rows
 from dse.commands.validate_all import validation_record as validated
+from dse.report.page_parts import read_page_data
 from dse.report.standalone_pages import build_capacity_page, build_fleet_page, build_validation_page
 from tests.dse.test_report_page import browser
 
@@ -74,4 +76,28 @@ def test_the_page_of_a_fleet_fits_a_phone_and_draws_each_hour(browser: Any, tmp_
     assert drawn[3][:24] == pytest.approx([hour.grid_power_w / 1e3 for hour in hours])
     text = page.inner_text("body")
     assert all(line in text for line in (*data.assumptions, data.day.text, data.fleets[0].models[0].note))
+    page.close()
+
+
+def test_the_page_of_a_comparison_has_a_bar_for_each_chip_and_all_metrics(browser: Any, tmp_path: Path) -> None:
+    words = ["chip=[a100,npu64]", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=64", "workload.output=8"]
+    write_comparison(words, "tpot", tmp_path / "page.html", as_json=False, trust=False)
+    data = read_page_data(tmp_path / "page.html")
+    page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelector('#plots > div:last-child .main-svg .ytick')", timeout=60_000)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    drawn = page.evaluate("[...document.querySelectorAll('#plots > div')].map(of => of.data.flatMap(trace => [...trace.x]))")
+    assert data["shown"][0] == "tpot"
+    chips = data["answer"]["chips"]
+    for name, values in zip(data["shown"], drawn, strict=False):
+        metrics = [chip["metrics"][name]["value"] for chip in chips]
+        assert max(values) / min(values) == pytest.approx(max(metrics) / min(metrics)), name
+    shares = page.evaluate("[...document.querySelector('#plots > div:last-child').data].map(trace => [...trace.x])")
+    assert [sum(column) for column in zip(*shares, strict=True)] == pytest.approx(
+        [100, 100], abs=1.5
+    )  # small shares are not drawn
+    rows = page.evaluate("[...document.querySelectorAll('#metrics tbody tr')].length")
+    assert rows == len({name for chip in chips for name in chip["metrics"]})
+    assert data["best"] in page.inner_text("body")
     page.close()

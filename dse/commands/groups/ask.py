@@ -114,16 +114,15 @@ def _evaluate_design(typed: Namespace) -> int:
 
 def _run_compare(typed: Namespace) -> int:
     from dse.analysis.compare import DEFAULT_OBJECTIVE
-    from dse.commands.compare_output import print_comparison
+    from dse.commands.compare_output import write_comparison
 
+    page = Path(typed.out) if typed.out else Path("runs") / "compare" / "compare.html"
+    words = [*typed.hydra, *typed.words]
     with compile_notice("compare"):
-        print_comparison(
-            [*typed.hydra, *typed.words],
-            typed.objective or DEFAULT_OBJECTIVE,
-            as_json=typed.json,
-            trust=typed.trust,
-            full=typed.full,
+        write_comparison(
+            words, typed.objective or DEFAULT_OBJECTIVE, page, as_json=typed.json, trust=typed.trust, full=typed.full
         )
+    open_if_asked(typed, page)
     return 0
 
 
@@ -285,7 +284,8 @@ overrides that choose presets: chip, model, mapping, workload, stack, inference_
         """\
 Searches the best mapping of each chip with the analytical model, over its default mapping and a small space of its software's
 knobs. Prints the chips side by side: metrics, per mm2, joule and dollar too, and time by resource. Number formats must be
-equal. If a chip does not support the workload, its column gives the reason. An unknown chip name is an error.
+equal. If a chip does not support the workload, its column gives the reason. An unknown chip name is an error. Writes
+runs/compare/compare.html: bars of the main metrics, shares of the time, and all metrics.
 
 overrides:
   model=NAME workload=NAME      the workload, as in dse evaluate; workload.batch=[8] and others
@@ -302,6 +302,8 @@ overrides:
             ),
             FULL_FLAG,
             JSON_FLAG,
+            out_flag("runs/compare/compare.html", "compare.html"),
+            OPEN_FLAG,
             TRUST_FLAG,
         ),
         (
