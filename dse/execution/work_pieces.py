@@ -40,7 +40,7 @@ def cut_pieces(parts: Sequence[Array], kinds: Sequence[int], pace: Mapping[int, 
     """Pieces of parts, the longest first.
 
     Parts are cut where all of them are then done sooner, although pieces of a part take longer than it: all those into more
-    pieces that would take longer than the longest one's do. No piece has fewer than `LEAST` rows.
+    pieces that would take longer than the longest one's do. No piece has fewer than `MIN_ROWS` rows.
 
     Args:
         parts: rows that belong together.
