@@ -2,7 +2,6 @@
 
 from dse.reference.entries import Entry, EntryFact
 from dse.reference.measure import Measurement, read_measurements
-from dse.space.units import format_quantity
 
 LINES = {
     "steady_state": "closed-form model of serving at a constant arrival rate, without simulation",
@@ -34,5 +33,10 @@ def cost_text(rows: list[Measurement]) -> str:
     seconds = [row.seconds for row in rows if row.seconds is not None]
     if not seconds:
         return "-"
-    low, high = (format_quantity(value, "s", 2) for value in (min(seconds), max(seconds)))
+    low, high = (_time_text(value) for value in (min(seconds), max(seconds)))
     return low if low == high else f"{low} to {high}"
+
+
+def _time_text(seconds: float) -> str:
+    """Seconds with two digits: in milliseconds below a tenth."""
+    return f"{seconds * 1e3:.2g} ms" if seconds < 0.095 else f"{seconds:.2g} s"
