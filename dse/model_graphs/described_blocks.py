@@ -1,0 +1,153 @@
+"""Blocks that are no known ones, as operators of a layer (`space.model.LayerOperator`), and how devices divide them."""
+
+import re
+from typing import Any
+
+from dse.model_graphs.blocks import Block
+from dse.model_graphs.flow import START, Flow
+from dse.model_graphs.known_blocks import stored_values
+from dse.model_graphs.steps import KernelStep
+
+Fields = dict[str, Any]
+
+RESERVED_NAMES = (
+    "embedding",
+    "head",
+    "mtp_head",
+    "router",
+    "shared_score",
+    "k_proj",
+    "v_proj",
+    "state_qk",
+    "decay_up",
+    "expert_rows",
+)
+"""Names of operators by which layouts know what is of known blocks."""
+
+
+def described_operators(flow: Flow, block: Block) -> dict[str, Fields]:
+    """Operators of a block by name, in order, as the fields of a model have them."""
+    names = _names(flow, block)
+    operators = {}
+    caches: set[tuple[frozenset[int], frozenset[int]]] = set()
+    for place, step in enumerate(block.steps):
+        fields = _fields(flow, step)
+        fields["needs"] = [names[need] for need in step.needs if need != START]
+        if step.kind == "attention":
+            cache = flow.sources(step.keys), flow.sources(step.values)
+            fields |= {"cached": False} if cache in caches else {}
+            caches.add(cache)
+        operators[names[place]] = fields
+    for place, division in _divisions(block).items():
+        operators[names[place]] |= division
+    return operators
+
+
+def _names(flow: Flow, block: Block) -> list[str]:
+    """Name of each kernel: that of its last operator in the file, with the ending by which costs know norms and experts."""
+    names: list[str] = []
+    for step in block.steps:
+        own = re.sub(r"\W+", "_", step.unknown[0] if step.unknown else flow.nodes[step.last].name).strip("_").lower()
+        name = f"{own}_norm" if step.kind == "norm" and not own.endswith("norm") else own or step.kind
+        name = f"experts_{name}" if step.chosen else name
+        if name in RESERVED_NAMES or (not step.chosen and name.startswith(("experts_", "shared_"))):
+            name = f"graph_{name}"
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
+
+
+def _fields(flow: Flow, step: KernelStep) -> Fields:
+    fields: Fields = {"kind": step.kind}
+    if step.kind == "attention":
+        return fields | {
+            "heads": step.heads, "kv_heads": step.kv_heads, "qk_dim": step.qk_dim, "v_dim": step.v_dim, "window": step.window,
+        }  # fmt: skip
+    fields |= {"per": step.size.per, "outputs": step.width}
+    rows = max(step.size.coefficient / step.width, 0.0)
+    if step.kind == "product":
+        rows = rows if step.matrices else 1.0
+        fields |= {"inputs": step.inner, "matrices": step.matrices, "chosen": step.chosen, "apart": step.apart}
+    else:
+        fields |= {"operations": step.operations, "passes": step.passes}
+    stored = stored_values(flow, [step])
+    products = step.matrices * step.inner * step.width if step.kind == "product" else 0
+    shared = step.kind == "product" and step.matrices > 0 and not step.weights
+    if shared:  # weights of an earlier product, which is read again but stored once
+        products = 0
+    return fields | {"rows": rows or 1.0} | ({"values": stored - products} if stored > products else {})
+
+
+def _divisions(block: Block) -> dict[int, Fields]:
+    """What devices divide: the results of first products and what is between them and the last products of a block.
+
+    A last product is one after which the block has elements alone. What leads to it over attention and elements is divided by
+    heads, or by columns, if nothing else needs it.
+    """
+    takers: dict[int, list[int]] = {}
+    for place, step in enumerate(block.steps):
+        for need in step.needs:
+            takers.setdefault(need, []).append(place)
+    divisions: dict[int, Fields] = {}
+    for place, step in enumerate(block.steps):
+        if step.kind == "product" and step.matrices and _is_last(block, takers, place):
+            found = _way_to(block, takers, place)
+            if found is not None and not divisions.keys() & {place, *found[0], *found[1]}:
+                divisions |= _division(block, place, *found)
+    return divisions
+
+
+def _is_last(block: Block, takers: dict[int, list[int]], place: int) -> bool:
+    stack = list(takers.get(place, ()))
+    while stack:
+        after = stack.pop()
+        if block.steps[after].kind != "elements":
+            return False
+        stack += takers.get(after, ())
+    return True
+
+
+def _way_to(block: Block, takers: dict[int, list[int]], last: int) -> tuple[set[int], set[int]] | None:
+    """First products and what is between them and a last one; None if others need that, or norms are between."""
+    first, between, stack = set[int](), set[int](), [*block.steps[last].needs]
+    while stack:
+        place = stack.pop()
+        if place == START or place in first or place in between:
+            if place == START:
+                return None
+            continue
+        step = block.steps[place]
+        if step.kind == "product" and step.matrices:
+            first.add(place)
+        elif step.kind in ("attention", "elements") or (step.kind == "norm" and step.size.coefficient > step.width):
+            between.add(place)
+            stack += step.needs
+        else:
+            return None
+    inside = between | {last}
+    if not first or any(taker not in inside for place in first | between for taker in takers[place]):
+        return None
+    return first, between
+
+
+def _division(block: Block, last: int, first: set[int], between: set[int]) -> dict[int, Fields]:
+    """Groups of what is divided: heads where there is attention, else columns."""
+    attends = [block.steps[place] for place in between if block.steps[place].kind == "attention"]
+    if len(attends) > 1 or (attends and block.steps[last].inner != attends[0].heads * attends[0].v_dim):
+        return {}
+    heads = attends[0].heads if attends else 0
+
+    def groups(width: int) -> int:
+        if not attends:
+            return width
+        kv_width = attends[0].kv_heads
+        own = kv_width if width in (kv_width * attends[0].qk_dim, kv_width * attends[0].v_dim) and kv_width != heads else heads
+        return own if width % own == 0 else 1
+
+    division: dict[int, Fields] = {last: {"divided": "inputs", "input_groups": groups(block.steps[last].inner)}}
+    for place in first | between:
+        step = block.steps[place]
+        if step.kind == "attention":
+            division[place] = {"divided": "outputs"}
+        elif groups(step.width) > 1:
+            division[place] = {"divided": "outputs", "output_groups": groups(step.width)}
+    return division
