@@ -498,7 +498,7 @@ def _refuse_described_layers(design: Design, workload: Workload) -> None:
     described = [model for model in models if has_described_layers(model)]
     if described and (software := software_of(design.mapping)) not in (DEVICES, SERVED_DEVICES):
         raise DesignError(
-            f"model: {described[0].name} has layers that are no known block, which {MODEL_LAYOUTS[software].text} cannot divide; "
+            f"model: {described[0].name} has layers of no known block, which {MODEL_LAYOUTS[software].text} cannot divide; "
             "use devices, as chip=h100 mapping=tensor_parallel"
         )
 

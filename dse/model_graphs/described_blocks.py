@@ -25,22 +25,37 @@ RESERVED_NAMES = (
 """Names of operators by which layouts know what is of known blocks."""
 
 
-def described_operators(flow: Flow, block: Block) -> dict[str, Fields]:
-    """Operators of a block by name, in order, as the fields of a model have them."""
-    names = _names(flow, block)
+def described_operators(flow: Flow, blocks: list[Block]) -> dict[str, Fields]:
+    """Operators of the blocks of a layer by name, in order, as the fields of a model have them."""
+    divisions: dict[int, Fields] = {}
+    base = 0
+    for block in blocks:
+        divisions |= {place + base: division for place, division in _divisions(block).items()}
+        base += len(block.steps)
+    layer = _joined(blocks)
+    names = _names(flow, layer)
     operators = {}
     caches: set[tuple[frozenset[int], frozenset[int]]] = set()
-    for place, step in enumerate(block.steps):
+    for place, step in enumerate(layer.steps):
         fields = _fields(flow, step)
         fields["needs"] = [names[need] for need in step.needs if need != START]
         if step.kind == "attention":
             cache = flow.sources(step.keys), flow.sources(step.values)
             fields |= {"cached": False} if cache in caches else {}
             caches.add(cache)
-        operators[names[place]] = fields
-    for place, division in _divisions(block).items():
-        operators[names[place]] |= division
+        operators[names[place]] = fields | divisions.get(place, {})
     return operators
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """Blocks as one: what begins a block needs the last kernel of the block before."""
+    steps: list[KernelStep] = []
+    for block in blocks:
+        base = len(steps)
+        for step in block.steps:
+            step.needs = [need + base if need != START else base - 1 for need in step.needs]
+        steps += block.steps
+    return Block(steps)
 
 
 def _names(flow: Flow, block: Block) -> list[str]:
@@ -130,24 +145,34 @@ def _way_to(block: Block, takers: dict[int, list[int]], last: int) -> tuple[set[
 
 
 def _division(block: Block, last: int, first: set[int], between: set[int]) -> dict[int, Fields]:
-    """Groups of what is divided: heads where there is attention, else columns."""
-    attends = [block.steps[place] for place in between if block.steps[place].kind == "attention"]
-    if len(attends) > 1 or (attends and block.steps[last].inner != attends[0].heads * attends[0].v_dim):
+    """Groups of what is divided: heads where there is attention, else columns.
+
+    Queries, keys and values of one product are divided by KV heads, so that no device has fewer keys than its queries need.
+    """
+    attends = {place: block.steps[place] for place in between if block.steps[place].kind == "attention"}
+    heads = {step.heads for step in attends.values()}
+    inner = block.steps[last].inner
+    if len(heads) > 1 or any(inner != step.heads * step.v_dim for step in attends.values()):
         return {}
-    heads = attends[0].heads if attends else 0
-
-    def groups(width: int) -> int:
-        if not attends:
-            return width
-        kv_width = attends[0].kv_heads
-        own = kv_width if width in (kv_width * attends[0].qk_dim, kv_width * attends[0].v_dim) and kv_width != heads else heads
-        return own if width % own == 0 else 1
-
-    division: dict[int, Fields] = {last: {"divided": "inputs", "input_groups": groups(block.steps[last].inner)}}
+    whole = heads.pop() if heads else inner
+    division: dict[int, Fields] = {last: {"divided": "inputs", "input_groups": whole}}
     for place in first | between:
         step = block.steps[place]
+        after = [attends[each] for each in attends if place in _before(block, each)]
+        groups = min((each.kv_heads for each in after if step.width != each.heads * each.qk_dim), default=whole)
         if step.kind == "attention":
             division[place] = {"divided": "outputs"}
-        elif groups(step.width) > 1:
-            division[place] = {"divided": "outputs", "output_groups": groups(step.width)}
+        elif step.width % groups == 0 and groups > 1:
+            division[place] = {"divided": "outputs", "output_groups": groups}
     return division
+
+
+def _before(block: Block, place: int) -> set[int]:
+    """Kernels that one needs, over others or at once."""
+    before, stack = set[int](), [*block.steps[place].needs]
+    while stack:
+        need = stack.pop()
+        if need != START and need not in before:
+            before.add(need)
+            stack += block.steps[need].needs
+    return before

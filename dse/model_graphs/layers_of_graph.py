@@ -9,6 +9,7 @@ from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
 from dse.model_graphs.known_blocks import KnownBlock, known_feeding, known_mixing
 from dse.model_graphs.steps import KernelStep
+from dse.space.safe_text import count_text
 
 Fields = dict[str, Any]
 
@@ -94,20 +95,9 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
         described.append(after)
         own["ffn"] = "none"
     if described:
-        own["operators"] = described_operators(flow, _joined(described))
+        own["operators"] = described_operators(flow, described)
         own |= _first_attention(described)
     return GraphLayer(own, common, unknown, bool(described))
-
-
-def _joined(blocks: list[Block]) -> Block:
-    """Two blocks as one: what begins the second needs the last kernel of the first."""
-    steps: list[KernelStep] = []
-    for block in blocks:
-        base = len(steps)
-        for step in block.steps:
-            step.needs = [need + base if need >= 0 else base - 1 for need in step.needs]
-        steps += block.steps
-    return Block(steps)
 
 
 def _first_attention(blocks: list[Block]) -> Fields:
@@ -215,7 +205,7 @@ def _layer_note(layers: list[GraphLayer]) -> str:
     """What is known blocks, what is described by operators, and what no kernel does, in words."""
     described = sum(layer.described for layer in layers)
     unknown = sorted({name for layer in layers for name in layer.unknown})
-    parts = [f"{len(layers) - described} layers are known blocks" if described < len(layers) else ""]
-    parts.append(f"{described} layers by their operators, on devices only" if described else "")
+    parts = [f"{count_text(len(layers) - described, 'layer')} of known blocks" if described < len(layers) else ""]
+    parts.append(f"{count_text(described, 'layer')} by operators, on devices only" if described else "")
     text = ", ".join(filter(None, parts))
     return text + (f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else "")

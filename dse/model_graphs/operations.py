@@ -45,17 +45,19 @@ OPERATIONS: dict[str, float] = {
     **dict.fromkeys(
         _words(
             """add sub mul div neg sqrt reciprocal abs sign relu floor ceil round where masked_fill eq ne lt le gt ge equal
-            greater greaterorequal less lessorequal not and or xor logical_not logical_and logical_or bitwise_not bitwise_and bitwise_or
+            greater greaterorequal less lessorequal not and or xor logical_not logical_and logical_or bitwise_not bitwise_and
+            bitwise_or
             isnan isinf max maximum min minimum sum reducesum mean reducemean reducemax reducemin amax amin prod reduceprod
-            scatter scatter_add scatternd scatterelements scatter_reduce index_put index_add index_copy cumsum histc triu tril trilu
+            scatter scatter_add scatternd scatterelements scatter_reduce index_put index_add index_copy cumsum histc triu tril
+            trilu
             floor_divide remainder mod fmod any all argmax argmin diff bincount one_hot onehot copysign rsub square softcap
             nan_to_num threshold roll flip resize cumprod nonzero_static"""
         ),
         1.0,
     ),
     **dict.fromkeys(_words("pow rsqrt exp exp2 log log2 log1p expm1 clamp clip leaky_relu leakyrelu"), 2.0),
-    **dict.fromkeys(_words("sigmoid hardsigmoid hardswish softplus cos sin lerp var var_mean std reducel2 norm logsumexp"), 3.0),
-    **dict.fromkeys(_words("silu swish tanh topk sort argsort log_softmax logsoftmax elu celu selu mish softsign log_sigmoid"), 4.0),
+    **dict.fromkeys(_words("sigmoid hardsigmoid hardswish softplus cos sin lerp var var_mean std norm logsumexp"), 3.0),
+    **dict.fromkeys(_words("silu swish tanh topk sort argsort log_softmax logsoftmax elu celu selu mish softsign"), 4.0),
     **dict.fromkeys(_words("gelu quickgelu fastgelu biasgelu erf"), 8.0),
     "softmax": 4.0,
 }  # fmt: skip

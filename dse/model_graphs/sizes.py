@@ -126,12 +126,9 @@ def _operation(name: str, operands: list[Size | None]) -> Size | None:
     known = [operand for operand in operands if operand is not None]
     if len(known) < len(operands) or not known or name not in ("Add", "Sub", "Mult"):
         return None
-    total = known[0]
+    total, sign = known[0], Size.of(-1 if name == "Sub" else 1)
     for operand in known[1:]:
-        if name == "Mult":
-            total = total * operand
-        else:
-            total = total + (operand if name == "Add" else operand * Size.of(-1))
+        total = total * operand if name == "Mult" else total + operand * sign
     return total
 
 

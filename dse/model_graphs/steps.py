@@ -1,4 +1,4 @@
-"""What kernels do with the operators of a graph: products, attention, norms, and elements fused where they follow one another."""
+"""What kernels do with the operators of a graph: products, attention, norms, and elements, fused where they follow others."""
 
 from dataclasses import dataclass, field
 
@@ -193,8 +193,7 @@ class _StepMaker:
                 f"attention {node.name!r} has {len(operands)} operands of hidden states, not 3; split its inputs"
             )
         heads = int(node.attributes.get("q_num_heads") or node.attributes.get("num_heads") or 0)
-        masks = [name for name in flow.tables(place)]
-        return self._attention_step((place,), operands, heads, masks)
+        return self._attention_step((place,), operands, heads, flow.tables(place))
 
     def _written_out_attention(self, softmax: int) -> KernelStep | None:
         """Attention as a product, a softmax and a product; None where the softmax is of something else."""
@@ -279,7 +278,7 @@ class _StepMaker:
                     numbers = [*node.attributes.get("numbers", ())]
                     numbers += [flow.tensor(name).number or 0 for name in node.inputs]
                     window = max((abs(number) for number in numbers), default=0)
-                    if 1 < window < MAX_WINDOW and not flow.weights(mask):
+                    if 1 < window < MAX_WINDOW and flow.tensor(node.outputs[0]).integer:
                         return window
         return 0
 
@@ -305,8 +304,17 @@ class _StepMaker:
             return KernelStep(
                 "product", (place,), size, width=columns, inner=inner, matrices=matrices, chosen=min(rows, matrices)
             )
+        members = (place, *self._bias(place, columns))
         apart = int(node.attributes.get("apart") or (1 if node.attributes.get("inner") else matrices))
-        return KernelStep("product", (place,), size, width=max(total // inner, 1), inner=inner, apart=apart)
+        return KernelStep("product", members, size, width=max(total // inner, 1), inner=inner, apart=apart)
+
+    def _bias(self, place: int, columns: int) -> tuple[int, ...]:
+        """The sum of the results of a product with biases, where it is an operator of its own."""
+        flow, taker = self._flow, self._only_taker(place)
+        if taker is None or flow.meanings[taker].name != "add" or len(flow.operands(taker)) != 1 or taker in self._used:
+            return ()
+        counts = [flow.count(table) for table in flow.tables(taker) if flow.weights(table)]
+        return (taker,) if len(counts) == 1 and counts[0] == Size.of(columns) else ()
 
     def _gathered_weights(self, place: int) -> str | None:
         """The stored matrices of which a product takes some for each token."""
