@@ -59,16 +59,26 @@ def _joined(blocks: list[Block]) -> Block:
 
 
 def _names(flow: Flow, block: Block) -> list[str]:
-    """Name of each kernel: that of its last operator in the file, with the ending by which costs know norms and experts."""
+    """Name of each kernel: that of its last operator in the file, without the number that exporters add.
+
+    Equal layers have equal names so. Norms and experts have the ending or beginning by which costs know them.
+    """
     names: list[str] = []
     for step in block.steps:
-        own = re.sub(r"\W+", "_", step.unknown[0] if step.unknown else flow.nodes[step.last].name).strip("_").lower()
-        name = f"{own}_norm" if step.kind == "norm" and not own.endswith("norm") else own or step.kind
-        name = f"experts_{name}" if step.chosen else name
-        if name in RESERVED_NAMES or (not step.chosen and name.startswith(("experts_", "shared_"))):
-            name = f"graph_{name}"
-        names.append(name if name not in names else f"{name}_{len(names)}")
+        own = re.sub(r"\W+", "_", step.unknown[0] if step.unknown else flow.nodes[step.last].name)
+        own = re.sub(r"^node_|(_\d+)+$|^_+|_+$", "", own.lower()) or step.kind
+        own = f"{own}_norm" if step.kind == "norm" and not own.endswith("norm") else own
+        own = f"experts_{own}" if step.chosen else own
+        if own in RESERVED_NAMES or (not step.chosen and own.startswith(("experts_", "shared_"))):
+            own = f"graph_{own}"
+        names.append(own if own not in names else _numbered(own, names))
     return names
+
+
+def _numbered(name: str, names: list[str]) -> str:
+    """A name with the first number that no other name has; the ending of norms stays."""
+    stem, ending = (name.removesuffix("_norm"), "_norm") if name.endswith("_norm") else (name, "")
+    return next(f"{stem}_{number}{ending}" for number in range(2, len(names) + 3) if f"{stem}_{number}{ending}" not in names)
 
 
 def _fields(flow: Flow, step: KernelStep) -> Fields:

@@ -4,7 +4,9 @@ Weights stay unread, and nothing of the file is executed or unpickled.
 """
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,9 @@ READ_MAJORS = (8,)
 
 MAX_PROGRAM_BYTES = 1 << 27
 """JSON of a program; two layers come to half a megabyte."""
+
+MAX_SIZE = 1 << 40
+"""Values of a dimension of a tensor."""
 
 MAX_ENTRIES = 100_000
 """Files of an archive."""
@@ -43,8 +48,20 @@ def read_exported_program(path: Path, where: str) -> ModelGraph:
                 raise DesignError(f"{where}: more than {MAX_ENTRIES:,} files, which no saved program has")
             program = _read_json(archive, _program_name(archive, where), where)
             shared = _shared_storage(archive, where)
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DesignError(f"{where}: no whole .pt2 archive: {error}; save the program again with torch.export.save") from None
+    except DesignError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        OSError,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        reason = " ".join(str(error).split())[:80]
+        raise DesignError(f"{where}: no whole .pt2 archive: {reason}; save the program again with torch.export.save") from None
     _check_version(program, where)
     try:
         return _program_graph(program, path.stem, where, shared)
@@ -78,8 +95,12 @@ def _read_json(archive: zipfile.ZipFile, name: str, where: str) -> Any:
 
 
 def _shared_storage(archive: zipfile.ZipFile, where: str) -> dict[str, str]:
-    """File with the values of each parameter; names that share one are tied."""
+    """File with the values of each parameter; names that share one are tied.
+
+    A file for parameters of several shapes holds none of their values, as of models without memory.
+    """
     places: dict[str, str] = {}
+    shapes: dict[str, set[str]] = {}
     for name in archive.namelist():
         if name.endswith("_weights_config.json"):
             document = _read_json(archive, name, where)
@@ -87,7 +108,9 @@ def _shared_storage(archive: zipfile.ZipFile, where: str) -> dict[str, str]:
             for parameter, entry in (config if isinstance(config, dict) else {}).items():
                 if isinstance(entry, dict) and isinstance(entry.get("path_name"), str):
                     places[parameter] = entry["path_name"]
-    return places
+                    sizes = json.dumps((entry.get("tensor_meta") or {}).get("sizes"))
+                    shapes.setdefault(entry["path_name"], set()).add(sizes)
+    return {parameter: place for parameter, place in places.items() if len(shapes[place]) == 1}
 
 
 def _check_version(program: Any, where: str) -> None:
@@ -115,7 +138,7 @@ def _program_graph(program: Json, name: str, where: str, shared: Mapping[str, st
         elif kind == "user_input" and tensor_name in tensors:
             tensors[tensor_name].kind = INPUT
             inputs.append(tensor_name)
-    outputs = [output["as_tensor"]["name"] for output in graph["outputs"] if "as_tensor" in output]
+    outputs = [name for output in graph["outputs"] for name in _tensor_names(output)]
     nodes = [_node(entry, place, where) for place, entry in enumerate(graph["nodes"])]
     source = f".pt2 of PyTorch {str(program.get('torch_version', 'of no version'))[:20]}"
     return ModelGraph(where, name, tensors, nodes, tuple(inputs), tuple(_user_outputs(module, outputs)), source)
@@ -134,8 +157,19 @@ def _tensor(meta: Json) -> GraphTensor:
 
 def _size(size: Json) -> Size | None:
     if "as_int" in size:
-        return Size.of(int(size["as_int"]))
+        return Size.of(_whole_size(size["as_int"]))
     return parse_size(str(size["as_expr"]["expr_str"]))
+
+
+def _whole_size(size: Any) -> int:
+    """A size of a tensor as a number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(size) is not int or not 0 <= size < MAX_SIZE:
+        raise ValueError(f"a tensor with a size of {str(size)[:30]}")
+    return size
 
 
 def _node(entry: Json, place: int, where: str) -> GraphNode:
@@ -157,10 +191,15 @@ def _node(entry: Json, place: int, where: str) -> GraphNode:
 
 
 def _tensor_names(argument: Json) -> Iterator[str]:
-    """Names of the tensors of an argument, alone or in a list."""
-    if "as_tensor" in argument:
-        yield argument["as_tensor"]["name"]
-    for tensor in argument.get("as_tensors", ()):
+    """Names of the tensors of an argument, alone or in a list.
+
+    Raises:
+        TypeError: a name is no text.
+    """
+    tensors = [argument["as_tensor"]] if "as_tensor" in argument else list(argument.get("as_tensors", ()))
+    for tensor in tensors:
+        if not isinstance(tensor["name"], str):
+            raise TypeError(f"a tensor named {str(tensor['name'])[:30]}")
         yield tensor["name"]
-    for tensor in argument.get("as_optional_tensors", ()):
-        yield from _tensor_names(tensor)
+    for inner in argument.get("as_optional_tensors", ()):
+        yield from _tensor_names(inner)

@@ -209,7 +209,7 @@ class Flow:
     def _visit(self, node: GraphNode, start: str) -> None:
         """Note where the results of an operator come from."""
         meaning = _meaning(node)
-        if start in node.outputs:
+        if start in node.outputs or not node.outputs:
             return
         inputs = [name for name in node.inputs if name]
         data: frozenset[int] = frozenset().union(*(self.sources(name) for name in inputs))

@@ -18,6 +18,9 @@ MAX_KEPT_BYTES = 1 << 26
 MAX_VALUE_BYTES = 1 << 10
 """Bytes of values that are kept, as those of shapes."""
 
+MAX_SIZE = 1 << 40
+"""Values of a dimension of a tensor."""
+
 MAX_DEPTH = 16
 """Messages in messages of a file."""
 
@@ -146,23 +149,30 @@ def _varint(value: int) -> bytes:
 def _model_graph(graph: Any, name: str, where: str, source: str) -> ModelGraph:
     tensors: dict[str, GraphTensor] = {}
     for entry in (*graph.value_info, *graph.output, *graph.input):
-        tensors[entry.name] = _tensor(entry)
+        tensors[_text(entry.name)] = _tensor(entry)
     for entry in graph.initializer:
+        if any(not 0 <= size < MAX_SIZE for size in entry.dims):
+            raise DesignError(f"{where}: {_text(entry.name)[:40]!r} has a size of no tensor; export it again")
         shape = tuple(Size.of(size) for size in entry.dims)
         number = _whole_number(entry)
-        tensors[entry.name] = GraphTensor(shape, WEIGHT, entry.data_type in INTEGER_TYPES, number=number)
-    stored = {entry.name for entry in graph.initializer}
-    inputs = [entry.name for entry in graph.input if entry.name not in stored]
+        tensors[_text(entry.name)] = GraphTensor(shape, WEIGHT, entry.data_type in INTEGER_TYPES, number=number)
+    stored = {_text(entry.name) for entry in graph.initializer}
+    inputs = [_text(entry.name) for entry in graph.input if _text(entry.name) not in stored]
     for entry in inputs:
         tensors[entry].kind = INPUT
     nodes = []
     for place, entry in enumerate(graph.node):
-        outputs = tuple(filter(None, entry.output))
+        outputs = tuple(filter(None, map(_text, entry.output)))
         for output in outputs:
             tensors.setdefault(output, GraphTensor(None))
-        title = entry.name or (outputs[0] if outputs else f"node {place}")
-        nodes.append(GraphNode(title, entry.op_type, tuple(entry.input), outputs, _attributes(entry)))
-    return ModelGraph(where, name, tensors, nodes, tuple(inputs), tuple(entry.name for entry in graph.output), source)
+        title = _text(entry.name) or (outputs[0] if outputs else f"node {place}")
+        nodes.append(GraphNode(title, _text(entry.op_type), tuple(map(_text, entry.input)), outputs, _attributes(entry)))
+    return ModelGraph(where, name, tensors, nodes, tuple(inputs), tuple(_text(entry.name) for entry in graph.output), source)
+
+
+def _text(value: Any) -> str:
+    """A name; of damaged files those are bytes that are no text."""
+    return value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
 
 
 def _tensor(entry: Any) -> GraphTensor:
@@ -175,8 +185,8 @@ def _tensor(entry: Any) -> GraphTensor:
 
 def _size(dim: Any) -> Size | None:
     if dim.HasField("dim_value"):
-        return Size.of(dim.dim_value)
-    text = dim.dim_param
+        return Size.of(dim.dim_value) if 0 <= dim.dim_value < MAX_SIZE else None
+    text = _text(dim.dim_param)
     if not text or text.startswith("unk__"):
         return None
     return parse_size(text) if not text.isidentifier() else Size.symbol(text)
@@ -199,9 +209,9 @@ def _attributes(entry: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for attribute in entry.attribute:
         if attribute.type == 2:
-            attributes[attribute.name] = attribute.i
+            attributes[_text(attribute.name)] = attribute.i
         elif attribute.type == 3:
-            attributes[attribute.name] = attribute.s.decode("utf-8", "replace")
+            attributes[_text(attribute.name)] = attribute.s.decode("utf-8", "replace")
         elif attribute.type == 7:
-            attributes[attribute.name] = tuple(attribute.ints)
+            attributes[_text(attribute.name)] = tuple(attribute.ints)
     return attributes

@@ -29,7 +29,7 @@ RESERVED = {"b": Size.symbol(BATCH), "t": Size.symbol(TOKENS), "s": Size.symbol(
 """Names of dimensions that have their size from a step."""
 
 FIELDS = ("name", "sizes", "input", "operators", "layers", "vocab", "max_position", "tied")
-FORMS = ("einsum", "norm", "attention", "elements", "add")
+FORMS = ("einsum", "norm", "attention", "elements", "add", "take", "concat")
 """Keys that say what an operator is; one of them in each."""
 
 OPTIONS = {
@@ -38,6 +38,8 @@ OPTIONS = {
     "attention": ("window",),
     "elements": ("of", "operations", "shape"),
     "add": (),
+    "take": ("shape",),
+    "concat": ("shape",),
 }  # fmt: skip
 
 Names = tuple[str, ...]
@@ -114,7 +116,7 @@ class _LayerForm:
                 raise self._error(f"operators.{name}: no field {str(key)[:40]!r}; {suggest_nearest(str(key), OPTIONS[form])}")
         read = {
             "einsum": self._read_einsum, "norm": self._read_norm, "attention": self._read_attention,
-            "elements": self._read_elements, "add": self._read_elements,
+            "elements": self._read_elements, "add": self._read_elements, "take": self._read_view, "concat": self._read_view,
         }[form]  # fmt: skip
         read(name, operator)
 
@@ -193,6 +195,15 @@ class _LayerForm:
         if "operations" in operator:
             attributes["operations"] = float(self._whole(operator["operations"], f"operators.{name}.operations"))
         self._add(name, word, tuple(operands), dims, attributes)
+
+    def _read_view(self, name: str, operator: Mapping[str, Any]) -> None:
+        """A part of a result, or several results side by side; neither takes time."""
+        form = "take" if "take" in operator else "concat"
+        operands = self._operands(name, operator[form], count=1 if form == "take" else 0)
+        if "shape" not in operator:
+            raise self._error(f"operators.{name}.shape: missing; name the dimensions of the result, as in 'b t h'")
+        target = "slice" if form == "take" else "concat"
+        self._add(name, target, tuple(operands), self._named_dims(operator["shape"], f"operators.{name}.shape"), {})
 
     def _add(self, name: str, target: str, inputs: Names, dims: Names, attributes: dict[str, Any]) -> None:
         self._dims[name] = dims

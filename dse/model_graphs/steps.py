@@ -93,10 +93,16 @@ def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
             for table in flow.tables(place)
             if (count := flow.count(table)) is not None and count.per == "step"
             for weight in flow.weights(table)
-            if (shape := flow.tensor(weight).shape) and (len(shape) > 1 or not flow.tensor(weight).integer)
+            if _is_weight(flow, weight)
         )
         step.weights = names if step.kind == "norm" else names - seen  # exporters merge norms of equal values
         seen |= names
+
+
+def _is_weight(flow: Flow, name: str) -> bool:
+    """Whether a stored tensor is a weight: no single number, and no list of whole numbers, as shapes are."""
+    shape = flow.tensor(name).shape
+    return bool(shape) and flow.count(name) != Size.of(1) and (len(shape or ()) > 1 or not flow.tensor(name).integer)
 
 
 class _StepMaker:

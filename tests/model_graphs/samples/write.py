@@ -127,6 +127,20 @@ def models() -> dict[str, nn.Module]:
     }
 
 
+def published_models() -> dict[str, nn.Module]:
+    """Models of published sizes with two layers, on a device without memory."""
+    common: dict[str, Any] = {"num_hidden_layers": 2, "attn_implementation": "sdpa"}
+    grouped = common | {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096}
+    deepseek = DeepseekV3Config(first_k_dense_replace=1, vocab_size=129280, **common)  # its other defaults are as published
+    with torch.device("meta"):
+        return {
+            "llama3_8b": LlamaForCausalLM(LlamaConfig(intermediate_size=14336, vocab_size=128256, **grouped)),
+            "qwen3_8b": Qwen3ForCausalLM(Qwen3Config(intermediate_size=12288, head_dim=128, vocab_size=151936, **grouped)),
+            "mixtral_8x7b": MixtralForCausalLM(MixtralConfig(intermediate_size=14336, vocab_size=32000, **grouped)),
+            "deepseek_v3": DeepseekV3ForCausalLM(deepseek),
+        }
+
+
 def layers() -> dict[str, nn.Module]:
     """Layers by the name of their files."""
     return {"two_attentions": TwoAttentions(), "written_out": WrittenOut(), "counted_rows": CountedRows()}
@@ -192,6 +206,9 @@ def main() -> None:
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             formats = ("pt2", "onnx") if name in ("llama", "qwen3") else ("pt2",)  # no ONNX operator for grouped experts
             export(name, Logits(model), torch.zeros(2, 8, dtype=torch.long), formats)
+    for name, model in published_models().items():
+        if len(sys.argv) < 2 or name in sys.argv[1:]:
+            export(name, Logits(model), torch.zeros(2, 8, dtype=torch.long, device="meta"), ("pt2",))
     for name, layer in layers().items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             formats = ("pt2",) if name == "counted_rows" else ("pt2", "onnx")
