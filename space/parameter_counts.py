@@ -196,7 +196,7 @@ def norm_values(model: Model) -> int:
 
 
 def norms_of_half_layer(model: Model) -> int:
-    """Weights of the norms of one half of a layer; of operators of a graph, those of norms that each device has."""
+    """Weights of the norms of one half of a layer; of a described layer, of its undivided norms."""
     if model.operators:
         return sum(each.values for _, each in model.operators if each.kind == "norm" and each.divided == "none")
     return norm_values(model) * (2 if model.post_norms else 1)
@@ -236,7 +236,7 @@ def kv_values_per_token(model: Model) -> int:
 
 
 def attention_models(model: Model) -> tuple[Model, ...]:
-    """Plain models of each cache of a layer that a graph describes: heads, dimensions and window of its attention."""
+    """Plain models of each KV cache of a layer that a graph describes."""
     return tuple(
         replace(
             model, operators=(), latent=None, indexer=None, recurrence=None, compressed=None, kv_reused=False, chunk=0,
@@ -296,7 +296,7 @@ class SequenceMemory(NamedTuple):
 
 
 def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
-    """Memory of one sequence for each layer kind of a model, and for each cache of layers that a graph describes."""
+    """Memory of one sequence for each layer kind, and for each cache of described layers."""
     found_layers = layers(model)
     caches = (cache for layer in found_layers.mixings for cache in _layer_caches(layer, found_layers.reaches))
     return tuple(

@@ -1,4 +1,4 @@
-"""Models from graphs: an ONNX file, a saved program of `torch.export`, or operators in YAML become the fields of a model.
+"""Models from graphs: ONNX, saved programs of `torch.export`, or operators in YAML.
 
 Blocks that are those of known models have the same record as a model of a family, so that all layouts divide them. Others are
 lists of operators, which layouts of devices divide. Values of weights are never read.

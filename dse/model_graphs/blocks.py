@@ -1,4 +1,4 @@
-"""Blocks of a graph: what lies between two points of the residual stream, and what is before and after all of them."""
+"""Blocks of a graph: kernels between two points of the residual stream, and those after all of them."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,10 @@ from dse.model_graphs.steps import KernelStep, kernel_steps
 
 @dataclass(slots=True)
 class Block:
-    """Kernels between two points of the residual stream; needs are places in the block, or `START` for its input."""
+    """Kernels between two points of the residual stream of a graph.
+
+    Needs of its kernels are places in the block, or `START` for its input.
+    """
 
     steps: list[KernelStep]
 
@@ -18,20 +21,20 @@ class Block:
         return any(step.kind == "attention" for step in self.steps)
 
     def of_kind(self, kind: str) -> list[KernelStep]:
-        """Its kernels of one kind."""
+        """Kernels of the block of one kind, in order."""
         return [step for step in self.steps if step.kind == kind]
 
 
 @dataclass(slots=True)
 class GraphBlocks:
-    """Blocks of a graph in order, and single kernels after the last one: final norm, head and what follows."""
+    """Blocks of a graph in order, and the single kernels after the last one, as final norm and head."""
 
     blocks: list[Block]
     after: list[KernelStep]
 
 
 def graph_blocks(flow: Flow) -> GraphBlocks:
-    """Blocks of a graph.
+    """Blocks of a graph in order, and what is after them.
 
     The residual stream is at a point where all that follows needs one result alone. Single kernels between such points belong
     to the block before them, and after the last block to the head, where a graph has one.

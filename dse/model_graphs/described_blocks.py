@@ -1,4 +1,4 @@
-"""Blocks that are no known ones, as operators of a layer (`space.model.LayerOperator`), and how devices divide them."""
+"""Blocks of no known model as operators of a layer, and how devices divide these."""
 
 import re
 from typing import Any
@@ -65,7 +65,7 @@ def _names(flow: Flow, block: Block) -> list[str]:
     """
     names: list[str] = []
     for step in block.steps:
-        own = re.sub(r"\W+", "_", step.unknown[0] if step.unknown else flow.nodes[step.last].name)
+        own = re.sub(r"\W+", "_", step.unknown[0] if step.unknown else flow.nodes[step.last_member].name)
         own = re.sub(r"^node_|(_\d+)+$|^_+|_+$", "", own.lower()) or step.kind
         own = f"{own}_norm" if step.kind == "norm" and not own.endswith("norm") else own
         own = f"experts_{own}" if step.chosen else own
@@ -87,7 +87,7 @@ def _fields(flow: Flow, step: KernelStep) -> Fields:
         return fields | {
             "heads": step.heads, "kv_heads": step.kv_heads, "qk_dim": step.qk_dim, "v_dim": step.v_dim, "window": step.window,
         }  # fmt: skip
-    fields |= {"per": step.size.per, "outputs": step.width}
+    fields |= {"per": step.size.grows_with, "outputs": step.width}
     rows = max(step.size.coefficient / step.width, 0.0)
     if step.kind == "product":
         rows = rows if step.matrices else 1.0
@@ -115,9 +115,9 @@ def _divisions(block: Block) -> dict[int, Fields]:
     divisions: dict[int, Fields] = {}
     for place, step in enumerate(block.steps):
         if step.kind == "product" and step.matrices and _is_last(block, takers, place):
-            found = _way_to(block, takers, place)
-            if found is not None and not divisions.keys() & {place, *found[0], *found[1]}:
-                divisions |= _division(block, place, *found)
+            way = _way_to(block, takers, place)
+            if way is not None and not divisions.keys() & {place, *way[0], *way[1]}:
+                divisions |= _division(block, place, *way)
     return divisions
 
 

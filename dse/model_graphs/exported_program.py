@@ -16,7 +16,7 @@ from dse.model_graphs.sizes import Size, parse_size
 from dse.space.errors import DesignError
 
 READ_MAJORS = (8,)
-"""Major versions of the schema of ExportedProgram that are read: PyTorch 2.6 and later."""
+"""Major versions of the schema of ExportedProgram that are read, as PyTorch 2.13 writes it."""
 
 MAX_PROGRAM_BYTES = 1 << 27
 """JSON of a program; two layers come to half a megabyte."""
@@ -119,8 +119,8 @@ def _check_version(program: Any, where: str) -> None:
         raise DesignError(f"{where}: no ExportedProgram, as torch.export.save writes it")
     if version.get("major") not in READ_MAJORS:
         readable = ", ".join(map(str, READ_MAJORS))
-        found = f"{version.get('major')}.{version.get('minor')}"[:20]
-        raise DesignError(f"{where}: schema version {found}; read are {readable}.x, of PyTorch 2.6 and later; save it again")
+        stated = f"{version.get('major')}.{version.get('minor')}"[:20]
+        raise DesignError(f"{where}: schema version {stated}; read are {readable}.x, as of PyTorch 2.13; save it again")
 
 
 def _program_graph(program: Json, name: str, where: str, shared: Mapping[str, str]) -> ModelGraph:
@@ -157,7 +157,7 @@ def _tensor(meta: Json) -> GraphTensor:
 
 def _size(size: Json) -> Size | None:
     if "as_int" in size:
-        return Size.of(_whole_size(size["as_int"]))
+        return Size.constant(_whole_size(size["as_int"]))
     return parse_size(str(size["as_expr"]["expr_str"]))
 
 

@@ -1,17 +1,17 @@
-"""What flows from the hidden states of a graph: operators that compute on them, without views, tables and masks."""
+"""Operators of a graph that compute on hidden states, without views, tables and masks."""
 
 from collections.abc import Iterable
 from functools import cached_property
 
 from dse.model_graphs.graph import INPUT, WEIGHT, GraphNode, GraphTensor, ModelGraph, sorted_nodes
 from dse.model_graphs.operations import CREATE, ELEMENTS, GATHER, VIEW, Operation, operation_of
-from dse.model_graphs.sizes import BATCH, PAST, TOKENS, Size
+from dse.model_graphs.sizes import BATCH, PAST, TOKENS, Size, growth_order
 
 START = -1
 """Place of what a graph starts from: embedded tokens, or hidden states that come in."""
 
 NOTHING: frozenset[int] = frozenset()
-ONE = Size.of(1)
+ONE = Size.constant(1)
 
 
 class Flow:
@@ -77,7 +77,7 @@ class Flow:
         return takers
 
     def tensor(self, name: str) -> GraphTensor:
-        """A tensor of the graph."""
+        """The tensor of a name; one of no shape for other names."""
         return self.graph.tensors.get(name) or GraphTensor(None)
 
     def count(self, name: str) -> Size | None:
@@ -123,7 +123,7 @@ class Flow:
         return self.stated_size(maker.inputs[0])
 
     def own_size(self, name: str) -> Size | None:
-        """Different values of a tensor: without copies that views make, as of heads of keys for more heads of queries."""
+        """Different values of a tensor, without the copies that views make of keys for more query heads."""
         if name not in self._own:
             self._own[name] = None  # against cycles through copies in place
             self._own[name] = self._find_own_size(name)
@@ -249,7 +249,7 @@ def _meaning(node: GraphNode) -> Operation:
 
 
 def _sum(sizes: Iterable[Size | None]) -> Size | None:
-    total: Size | None = Size.of(0)
+    total: Size | None = Size.constant(0)
     for size in sizes:
         total = None if size is None or total is None else total + size
     return total
@@ -259,7 +259,7 @@ def _least(count: Size | None, other: Size | None) -> Size | None:
     """The smaller of two sizes that grow alike; what is known where one is not."""
     if count is None or other is None:
         return count or other
-    return count if (len(count.terms), count.coefficient) <= (len(other.terms), other.coefficient) else other
+    return min(count, other, key=growth_order)
 
 
 def _name_symbols(graph: ModelGraph) -> None:

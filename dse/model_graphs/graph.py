@@ -1,4 +1,4 @@
-"""A graph as readers leave it: tensors with symbolic shapes, and operators in an order in which they can run."""
+"""Graphs as readers leave them: tensors with symbolic shapes, and operators in order."""
 
 import heapq
 from collections.abc import Mapping, Sequence

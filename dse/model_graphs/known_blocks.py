@@ -1,4 +1,4 @@
-"""Blocks that are those of known models: attention of groups or latents, dense FFNs and experts, as fields of a model.
+"""Blocks of known models, as fields: attention of groups or latents, dense FFNs and experts.
 
 A block is a known one if all of its kernels have a role in it, and its weights are as many as those of the model's record.
 """
@@ -61,7 +61,7 @@ def _values(flow: Flow, name: str) -> int:
 
 def _is_plain(block: Block) -> bool:
     """Whether kernels run once a token, none of them unknown, and products have weights."""
-    alike = all(step.size.per == "token" and not step.unknown for step in block.steps)
+    alike = all(step.size.grows_with == "token" and not step.unknown for step in block.steps)
     return alike and all(step.matrices and step.apart == 1 for step in block.of_kind("product"))
 
 

@@ -1,4 +1,4 @@
-"""A model from the blocks of its graph: kinds of layers, their order, and what is before and after them."""
+"""A model from the blocks of its graph: kinds of layers, their order, embedding and head."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,7 +27,13 @@ SHARED_FIELDS: Fields = {
 
 
 class GraphLayer(NamedTuple):
-    """Fields of one layer: of its own, and those that are the model's; `unknown` names what is counted as elements."""
+    """Fields of one layer of a graph: its own, and those of the whole model.
+
+    Attributes:
+        own, common: the fields.
+        unknown: operators that no kernel does, which count as elements.
+        described: whether operators describe it.
+    """
 
     own: Fields
     common: Fields

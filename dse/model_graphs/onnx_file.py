@@ -1,4 +1,4 @@
-"""ONNX files: operators and shapes. Values of weights are skipped in the file, inside or outside of it.
+"""Operators and shapes of ONNX files; values of weights are skipped.
 
 The only source that imports the `onnx` package, which parses what is left of a file and infers shapes.
 """
@@ -40,7 +40,7 @@ INTEGER_TYPES = (2, 3, 4, 5, 6, 7, 9, 12, 13)
 
 
 def read_onnx(path: Path, where: str) -> ModelGraph:
-    """Graph of an ONNX file.
+    """Graph of an ONNX file, without values of weights.
 
     Raises:
         DesignError: no ONNX file, a cut one, one that is too large without its weights, or `onnx` is not installed.
@@ -153,7 +153,7 @@ def _model_graph(graph: Any, name: str, where: str, source: str) -> ModelGraph:
     for entry in graph.initializer:
         if any(not 0 <= size < MAX_SIZE for size in entry.dims):
             raise DesignError(f"{where}: {_text(entry.name)[:40]!r} has a size of no tensor; export it again")
-        shape = tuple(Size.of(size) for size in entry.dims)
+        shape = tuple(Size.constant(size) for size in entry.dims)
         number = _whole_number(entry)
         tensors[_text(entry.name)] = GraphTensor(shape, WEIGHT, entry.data_type in INTEGER_TYPES, number=number)
     stored = {_text(entry.name) for entry in graph.initializer}
@@ -185,7 +185,7 @@ def _tensor(entry: Any) -> GraphTensor:
 
 def _size(dim: Any) -> Size | None:
     if dim.HasField("dim_value"):
-        return Size.of(dim.dim_value) if 0 <= dim.dim_value < MAX_SIZE else None
+        return Size.constant(dim.dim_value) if 0 <= dim.dim_value < MAX_SIZE else None
     text = _text(dim.dim_param)
     if not text or text.startswith("unk__"):
         return None

@@ -1,4 +1,4 @@
-"""What operators of ONNX and PyTorch graphs do, by their names: move, multiply, attend, norm, choose, or compute elements."""
+"""Kinds of operators of ONNX and PyTorch graphs by their names, and vector operations on an element."""
 
 import re
 from typing import NamedTuple
@@ -86,7 +86,7 @@ def operation_of(target: str) -> Operation:
 
 
 def common_name(target: str) -> str:
-    """Name of an operator in lower case, without the package, overload and marks of what is private or in place."""
+    """Name of an operator in lower case, without its package, its overload and underscores around."""
     text = re.sub(r"^torch\.ops\.", "", target)
     if text.startswith(("_operator.", "operator.")):
         return text.lstrip("_").lower()

@@ -1,4 +1,4 @@
-"""Layers as one writes them down, in YAML: products by named dimensions, attention, norms and elements.
+"""Layers written in YAML: products by named dimensions, attention, norms and elements.
 
     name: two_attentions
     sizes: {h: 1024, a: 8, k: 2, d: 64, f: 2816}
@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.config.yaml_files import parse_yaml
+import yaml
+
 from dse.model_graphs.graph import INPUT, WEIGHT, GraphNode, GraphTensor, ModelGraph
 from dse.model_graphs.sizes import BATCH, PAST, TOKENS, Size
 from dse.space.errors import DesignError, suggest_nearest
@@ -22,7 +23,11 @@ from dse.space.errors import DesignError, suggest_nearest
 MAX_FILE_BYTES = 1 << 20
 """A layer has some kilobytes."""
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Parser of YAML; the one in C where it is installed."""
+
 MAX_OPERATORS = 10_000
+MAX_DEPTH = 20
 MAX_SIZE = 1 << 40
 
 RESERVED = {"b": Size.symbol(BATCH), "t": Size.symbol(TOKENS), "s": Size.symbol(PAST) + Size.symbol(TOKENS)}
@@ -56,7 +61,7 @@ def read_paper_form(path: Path, where: str) -> ModelGraph:
             content = stream.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
             raise DesignError(f"{where}: over {MAX_FILE_BYTES >> 20} MB of YAML; a layer has some kilobytes")
-        document = parse_yaml(content.decode("utf-8-sig"))
+        document = _parse_yaml(content.decode("utf-8-sig"), where)
     except OSError as error:
         raise DesignError(f"{where}: cannot be read: {error.strerror}") from None
     except DesignError:
@@ -66,6 +71,37 @@ def read_paper_form(path: Path, where: str) -> ModelGraph:
     if not isinstance(document, dict) or not isinstance(document.get("operators"), dict):
         raise DesignError(f"{where}: no operators; write operators: {{NAME: {{einsum: ..., of: ...}}, ...}}")
     return _LayerForm(document, path, where).read_graph()
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    """Values of a text, without aliases, keys that are set twice, and values in many others.
+
+    Raises:
+        DesignError: one of these, with its line.
+        yaml.YAMLError: no YAML.
+    """
+    keys: list[set[str] | None] = []
+    awaits_key: list[bool] = []
+    for event in yaml.parse(text, Loader=LOADER):
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent):
+            raise DesignError(f"{where}, line {line}: aliases are not read; write the value again")
+        if isinstance(event, yaml.CollectionEndEvent):
+            keys.pop()
+            awaits_key.pop()
+            continue
+        if keys and keys[-1] is not None:
+            if awaits_key[-1] and isinstance(event, yaml.ScalarEvent):
+                if event.value in keys[-1]:
+                    raise DesignError(f"{where}, line {line}: {event.value[:40]!r} is set twice; remove one of them")
+                keys[-1].add(event.value)
+            awaits_key[-1] = not awaits_key[-1]
+        if isinstance(event, yaml.CollectionStartEvent):
+            keys.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            awaits_key.append(True)
+        if len(keys) > MAX_DEPTH:
+            raise DesignError(f"{where}, line {line}: over {MAX_DEPTH} values in one another")
+    return yaml.load(text, Loader=LOADER)
 
 
 class _LayerForm:
@@ -85,7 +121,7 @@ class _LayerForm:
             if key not in FIELDS:
                 raise self._error(f"no field {str(key)[:40]!r}; {suggest_nearest(str(key), FIELDS)}")
         for name, size in self._group("sizes").items():
-            self._sizes[self._new_dimension(name)] = Size.of(self._whole(size, f"sizes.{name}"))
+            self._sizes[self._new_dimension(name)] = Size.constant(self._whole(size, f"sizes.{name}"))
         inputs = self._group("input") or {"x": "b t h"}
         for name, dims in inputs.items():
             self._dims[str(name)] = self._named_dims(dims, f"input.{name}")
@@ -145,7 +181,7 @@ class _LayerForm:
         strange = [dim for dim in result if dim not in known]
         if strange:
             raise self._error(f"operators.{name}: {strange[0]!r} is in the result, but in no operand")
-        inner, apart = Size.of(1), Size.of(1)
+        inner, apart = Size.constant(1), Size.constant(1)
         for dim in sorted(known - set(result)):
             inner = inner * self._sizes[dim]
         if len(terms) > 1:
@@ -161,7 +197,7 @@ class _LayerForm:
             raise self._error(
                 f"operators.{name}.routed: needs a weight whose first dimension is in the result, as e in 'e h f'"
             )
-        size = Size.of(self._whole(routed, f"operators.{name}.routed"))
+        size = Size.constant(self._whole(routed, f"operators.{name}.routed"))
         if self._routed.setdefault(dim, size) != size:
             raise self._error(f"operators.{name}.routed: {routed}, but an earlier operator has another number for {dim!r}")
 

@@ -17,14 +17,14 @@ Terms = tuple[tuple[tuple[str, ...], int], ...]
 class Size:
     """A size as a polynomial: coefficients of products of symbols.
 
-    >>> Size.of(2) * Size.symbol("batch") * (Size.symbol("tokens") + Size.of(1))
+    >>> Size.constant(2) * Size.symbol("batch") * (Size.symbol("tokens") + Size.constant(1))
     Size(terms=((('batch',), 2), (('batch', 'tokens'), 2)))
     """
 
     terms: Terms
 
     @staticmethod
-    def of(number: int) -> "Size":
+    def constant(number: int) -> "Size":
         """The size that is a number."""
         return Size((((), number),) if number else ())
 
@@ -48,7 +48,7 @@ class Size:
 
     @property
     def symbols(self) -> set[str]:
-        """Symbols of the size."""
+        """Symbols that the size has: batch, tokens, past or others."""
         return {name for names, _ in self.terms for name in names}
 
     def rename(self, names: Mapping[str, str]) -> "Size":
@@ -56,7 +56,7 @@ class Size:
         return _collect((tuple(sorted(names.get(name, name) for name in product)), n) for product, n in self.terms)
 
     @property
-    def per(self) -> str:
+    def grows_with(self) -> str:
         """What the size grows with: query-key pairs, tokens, sequences, or nothing ("step")."""
         products = [names for names, _ in self.terms]
         if any(names.count(TOKENS) > 1 or PAST in names for names in products):
@@ -67,21 +67,26 @@ class Size:
 
     @property
     def coefficient(self) -> int:
-        """Number for each of what the size grows with (`per`): the largest coefficient of the highest product."""
+        """Largest number before a product of the most symbols, for each of what the size grows with."""
         most = max((len(names) for names, _ in self.terms), default=0)
         return max((n for names, n in self.terms if len(names) == most), default=0)
 
 
+def growth_order(size: Size) -> tuple[int, int]:
+    """Order of sizes by how fast they grow, then by their largest coefficients."""
+    return max((len(names) for names, _ in size.terms), default=0), size.coefficient
+
+
 def product_of(sizes: Iterable[Size]) -> Size:
     """Product of some sizes; 1 of none."""
-    total = Size.of(1)
+    total = Size.constant(1)
     for size in sizes:
         total = total * size
     return total
 
 
 def parse_size(text: str) -> Size | None:
-    """Size of an expression as exporters write it: ``2*s0 + 1``, ``Mul(Integer(2), Symbol('s0'))``; None if it is another one.
+    """Size of an expression as exporters write it; None if it is of another form.
 
     >>> parse_size("Mul(Integer(2), Symbol('s0', positive=True))") == parse_size("2*s0")
     True
@@ -98,12 +103,12 @@ def parse_size(text: str) -> Size | None:
 
 def _expression(node: ast.expr) -> Size | None:
     if isinstance(node, ast.Constant):
-        return Size.of(node.value) if type(node.value) is int else None
+        return Size.constant(node.value) if type(node.value) is int else None
     if isinstance(node, ast.Name):
         return Size.symbol(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         operand = _expression(node.operand)
-        return None if operand is None else operand * Size.of(-1)
+        return None if operand is None else operand * Size.constant(-1)
     if isinstance(node, ast.BinOp):
         return _operation(type(node.op).__name__, [_expression(node.left), _expression(node.right)])
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -126,7 +131,7 @@ def _operation(name: str, operands: list[Size | None]) -> Size | None:
     known = [operand for operand in operands if operand is not None]
     if len(known) < len(operands) or not known or name not in ("Add", "Sub", "Mult"):
         return None
-    total, sign = known[0], Size.of(-1 if name == "Sub" else 1)
+    total, sign = known[0], Size.constant(-1 if name == "Sub" else 1)
     for operand in known[1:]:
         total = total * operand if name == "Mult" else total + operand * sign
     return total

@@ -1,4 +1,4 @@
-"""What kernels do with the operators of a graph: products, attention, norms, and elements, fused where they follow others."""
+"""Kernels for the operators of a graph: products, attention, norms, and fused elements."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from dse.model_graphs.operations import (
     UNKNOWN,
     common_name,
 )
-from dse.model_graphs.sizes import Size
+from dse.model_graphs.sizes import Size, growth_order
 
 MEANS = ("mean", "reducemean")
 SQUARES = ("pow", "mul", "square")
@@ -65,7 +65,7 @@ class KernelStep:
     needs: list[int] = field(default_factory=list)
 
     @property
-    def last(self) -> int:
+    def last_member(self) -> int:
         """Place of the operator that leaves the result."""
         return self.members[-1]
 
@@ -73,7 +73,7 @@ class KernelStep:
 def kernel_steps(flow: Flow) -> list[KernelStep]:
     """Kernels of all operators on hidden states, in order, each with the places of those it needs."""
     maker = _StepMaker(flow)
-    steps = sorted(maker.find_steps(), key=lambda step: step.last)
+    steps = sorted(maker.find_steps(), key=lambda step: step.last_member)
     owner = {place: index for index, step in enumerate(steps) for place in step.members}
     for index, step in enumerate(steps):
         places = {source for place in step.members for name in flow.operands(place) for source in flow.sources(name)}
@@ -91,7 +91,7 @@ def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
             weight
             for place in step.members
             for table in flow.tables(place)
-            if (count := flow.count(table)) is not None and count.per == "step"
+            if (count := flow.count(table)) is not None and count.grows_with == "step"
             for weight in flow.weights(table)
             if _is_weight(flow, weight)
         )
@@ -102,7 +102,7 @@ def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
 def _is_weight(flow: Flow, name: str) -> bool:
     """Whether a stored tensor is a weight: no single number, and no list of whole numbers, as shapes are."""
     shape = flow.tensor(name).shape
-    return bool(shape) and flow.count(name) != Size.of(1) and (len(shape or ()) > 1 or not flow.tensor(name).integer)
+    return bool(shape) and flow.count(name) != Size.constant(1) and (len(shape or ()) > 1 or not flow.tensor(name).integer)
 
 
 class _StepMaker:
@@ -259,7 +259,10 @@ class _StepMaker:
         output = flow.nodes[members[-1]].outputs[0]
         if size is None or own_keys is None or own_values is None:
             raise flow.graph.refuse(f"attention {where!r} has operands of unknown shapes; export with dynamic_shapes")
-        if "token" not in (own_keys.per, own_values.per) and "pair" not in (own_keys.per, own_values.per):
+        if "token" not in (own_keys.grows_with, own_values.grows_with) and "pair" not in (
+            own_keys.grows_with,
+            own_values.grows_with,
+        ):
             raise flow.graph.refuse(f"attention {where!r} looks at another sequence, which has no kernel; leave it out")
         width = size.coefficient
         qk_dim = width // heads if heads else flow.last_size(queries) or 1
@@ -320,7 +323,7 @@ class _StepMaker:
         if taker is None or flow.meanings[taker].name != "add" or len(flow.operands(taker)) != 1 or taker in self._used:
             return ()
         counts = [flow.count(table) for table in flow.tables(taker) if flow.weights(table)]
-        return (taker,) if len(counts) == 1 and counts[0] == Size.of(columns) else ()
+        return (taker,) if len(counts) == 1 and counts[0] == Size.constant(columns) else ()
 
     def _gathered_weights(self, place: int) -> str | None:
         """The stored matrices of which a product takes some for each token."""
@@ -351,7 +354,7 @@ class _StepMaker:
         shape = flow.tensor(left).shape
         inner = shape[-1] if shape else None
         stated = node.attributes.get("inner")
-        terms = Size.of(int(stated)) if stated else node.attributes.get("inner_size", inner)
+        terms = Size.constant(int(stated)) if stated else node.attributes.get("inner_size", inner)
         if terms is None:
             raise flow.graph.refuse(f"product {node.name!r} sums over an unknown number of values")
         macs = size * terms
@@ -365,7 +368,7 @@ class _StepMaker:
         for place in reversed(rest):
             takers = {group.get(taker) for taker in flow.takers[place]}
             same = next(iter(takers)) if len(takers) == 1 and None not in takers else None
-            alike = same is not None and flow.result_size(same).per == flow.result_size(place).per
+            alike = same is not None and flow.result_size(same).grows_with == flow.result_size(place).grows_with
             group[place] = same if same is not None and alike else place
         members: dict[int, list[int]] = {}
         for place in rest:
@@ -375,17 +378,17 @@ class _StepMaker:
     def _elements(self, members: tuple[int, ...]) -> KernelStep:
         flow, inside = self._flow, set(members)
         sizes = [self._work(place) for place in members]
-        size = max(sizes, key=lambda one: (len(one.terms[-1][0]) if one.terms else 0, one.coefficient))
+        size = max(sizes, key=growth_order)
         most = max(size.coefficient, 1)
         operations = sum(
-            flow.meanings[place].operations * one.coefficient / most for place, one in zip(members, sizes, strict=True)
+            flow.meanings[place].operations * work.coefficient / most for place, work in zip(members, sizes, strict=True)
         )
         taken = {name for place in members for name in flow.operands(place) if not flow.sources(name) <= inside}
         unknown = tuple(flow.meanings[place].name for place in members if flow.meanings[place].kind == UNKNOWN)
         turned = [
             flow.last_size(flow.nodes[place].outputs[0]) or 0
             for place in members
-            if any(flow.tensor(table).count and flow.count(table).per != "step" for table in flow.tables(place))  # type: ignore[union-attr]
+            if any(flow.tensor(table).count and flow.count(table).grows_with != "step" for table in flow.tables(place))  # type: ignore[union-attr]
         ]
         chosen = [place for place in members if flow.meanings[place].name == "topk"]
         topk = tuple(value for place in chosen for value in self._choice(place))
@@ -408,7 +411,7 @@ class _StepMaker:
         known = [count for count in counts if count is not None]
         if not known:
             return flow.result_size(place)
-        return max(known, key=lambda one: (len(one.terms[-1][0]) if one.terms else 0, one.coefficient))
+        return max(known, key=growth_order)
 
 
 MAX_WINDOW = 1 << 24

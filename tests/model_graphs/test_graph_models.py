@@ -490,6 +490,6 @@ def test_two_graphs_of_one_name_are_two_models(tmp_path: Path) -> None:
 def test_sizes_of_both_forms_of_exporters_are_read() -> None:
     tokens, batch = Size.symbol("s27"), Size.symbol("s23")
     text = "Add(Mul(Integer(2), Symbol('s23', positive=True, integer=True), Symbol('s27', positive=True)), Integer(-1))"
-    assert parse_size(text) == parse_size("2*s23*s27 - 1") == Size.of(2) * batch * tokens + Size.of(-1)
+    assert parse_size(text) == parse_size("2*s23*s27 - 1") == Size.constant(2) * batch * tokens + Size.constant(-1)
     assert parse_size("s23//2") is None
     assert parse_size("(" * 400) is None
