@@ -36,6 +36,7 @@ from dse.space.compatibility import KINDS, case_type_name
 from dse.space.design import Design, Designs, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_fidelity
+from dse.space.layers import has_described_layers
 from dse.space.lazy_metrics import compute_all, requested_metrics
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.machines import MACHINES, machine_of
@@ -45,7 +46,9 @@ from dse.space.software import (
     COLLECTIVE,
     DEVICES,
     DIE_COLLECTIVE,
+    MODEL_LAYOUTS,
     PRODUCT,
+    SERVED_DEVICES,
     SOFTWARE,
     STREAM,
     SUMMA,
@@ -146,6 +149,7 @@ def evaluate(
     ):
         for group, design in alike.groups:
             _refuse_faults(design, workload.cases[0], fidelity)
+            _refuse_described_layers(design, workload)
             refuse_crossings(design, fidelity)
             refuse_broken_cores(design, fidelity)
             whole = (
@@ -242,6 +246,7 @@ def explain(design: Design, case: WorkloadCase, *, decode_context: str = "mean",
     """Time of one design for one case of a workload, broken down by operator and resource."""
     fidelity, design = read_fidelity(fidelity), with_divided_mesh(design)
     _refuse_faults(design, case, fidelity)
+    _refuse_described_layers(design, Workload("", (case,)))
     refuse_crossings(design, fidelity)
     refuse_broken_cores(design, fidelity)
     if SUBMESH_MARK in fidelity:
@@ -386,6 +391,7 @@ def _limits(design: Design, workload: Workload) -> list[Limit]:
 
 def _of_layout(design: Design, workload: Workload) -> list[Limit]:
     """Limits of what runs where."""
+    _refuse_described_layers(design, workload)
     return _evaluator_at(design, workload.cases[0], "analytical").known_limits(design, workload)
 
 
@@ -484,6 +490,17 @@ def _broken(design: Design) -> bool:
 def _by_itself(design: Design, case: WorkloadCase) -> bool:
     """Whether designs of a group are evaluated one after the other, at every fidelity."""
     return _evaluator(design, case).is_evaluated_alone(design)
+
+
+def _refuse_described_layers(design: Design, workload: Workload) -> None:
+    """Raises where operators of a graph describe layers, on a layout other than that of devices."""
+    models = [case.model for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
+    described = [model for model in models if has_described_layers(model)]
+    if described and (software := software_of(design.mapping)) not in (DEVICES, SERVED_DEVICES):
+        raise DesignError(
+            f"model: {described[0].name} has layers of no known block, which {MODEL_LAYOUTS[software].text} cannot divide; "
+            "use devices, as chip=h100 mapping=tensor_parallel"
+        )
 
 
 def _refuse_faults(design: Design, case: WorkloadCase, fidelity: str) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 
 from dse.space.array_math import minimum, where
 from dse.space.errors import DesignError, suggest_nearest
-from dse.space.model import LayerKind, Model
+from dse.space.model import LayerKind, LayerOperator, Model
 
-ATTENTION, STATE, FFN, MOE = "attention", "state", "ffn", "moe"
+ATTENTION, STATE, GRAPH, FFN, MOE = "attention", "state", "graph", "ffn", "moe"
 """Segment names of layers that are all equal."""
 
 RESERVED = ("embedding", "head", "mtp", "region", FFN, MOE)
@@ -191,7 +191,7 @@ def layers(model: Model) -> LayerSequence:
     reaches = tuple(dict.fromkeys(reach for model in mixings for reach in _reaches(model))) or (AttentionReach(),)
     return LayerSequence(
         tuple(
-            LayerGroup(named_mixings[model], model, count, *(reaches.index(reach) for reach in _reaches(model)))
+            LayerGroup(named_mixings[model], model, count, *(reaches.index(reach) for reach in _reaches(model)[:2]))
             for model, (_, count) in mixings.items()
         ),
         tuple(LayerGroup(named_ffns[key], key[1], count) for key, (_, count) in ffns.items()),
@@ -211,6 +211,8 @@ def _at(names: dict[Any, str], key: Any) -> str:
 
 
 def _named(name: str, model: Model, count: int) -> str:
+    if model.operators:
+        return name or GRAPH
     if count == 1 and model.recurrence is None:
         return ATTENTION
     if model.recurrence is not None:
@@ -222,6 +224,8 @@ def model_of_kind(model: Model, kind: LayerKind) -> Model:
     """A model whose layers are all of one kind, made from a model and the kind's fields."""
     values: dict[str, Any] = {spec.name: getattr(kind, spec.name) for spec in fields(kind)}
     values = {name: value for name, value in values.items() if value is not None and name not in ("mixing", "ffn")}
+    if not kind.operators or kind.mixing == ATTENTION:  # those of a graph are the model's, unless the kind has attention
+        values["operators"] = () if kind.mixing == ATTENTION else model.operators
     if kind.mixing == ATTENTION:
         values["recurrence"] = None
     return replace(model, kinds=(), order="", **values)
@@ -237,7 +241,7 @@ def _ffn(model: Model, word: str) -> Model:
     plain = replace(
         model, heads=1, kv_heads=1, head_dim=1, v_dim=0, window=0, chunk=0, rope=1.0, qk_norm=False, qkv_bias=False,
         out_bias=False, sinks=False, gate="none", softcap=False, v_proj=True, kv_reused=False, latent=None, indexer=None,
-        recurrence=None, compressed=None,
+        recurrence=None, compressed=None, operators=(),
     )  # fmt: skip
     return replace(plain, experts=None) if word == "dense" else replace(plain, ffn_intermediate=1)
 
@@ -254,7 +258,20 @@ def indexer_reach(model: Model) -> AttentionReach:
     return AttentionReach(0, 0, ratio)
 
 
+def has_described_layers(model: Model) -> bool:
+    """Whether operators of a graph describe some layers of a model."""
+    return bool(model.operators) or any(kind.operators for _, kind in model.kinds)
+
+
+def operator_reach(operator: LayerOperator) -> AttentionReach:
+    """Attention reach of an operator that a graph describes."""
+    return AttentionReach(operator.window)
+
+
 def _reaches(model: Model) -> tuple[AttentionReach, ...]:
+    if model.operators:
+        attends = (operator for _, operator in model.operators if operator.kind == ATTENTION)
+        return tuple(dict.fromkeys(map(operator_reach, attends)))
     if model.recurrence is not None:
         return ()
     return (attention_reach(model),) if model.indexer is None else (attention_reach(model), indexer_reach(model))
@@ -379,12 +396,33 @@ def check_layers(model: Model) -> None:
         _refuse(model_of_kind(model, kinds[name]), name, kinds[name], first=place == 0)
 
 
+def _refuse_operators(operators: tuple[tuple[str, LayerOperator], ...], address: str) -> None:
+    """Refuse needs that name no earlier operator, and sizes that their groups do not divide."""
+    known: set[str] = set()
+    for name, operator in operators:
+        where_named = f"{address}.{name}"
+        missing = next((need for need in operator.needs if need not in known), None)
+        if missing is not None:
+            raise DesignError(f"{where_named}.needs: no earlier operator {missing!r}; name operators above it")
+        for size, groups in (("inputs", "input_groups"), ("outputs", "output_groups"), ("heads", "kv_heads")):
+            if getattr(operator, size) % getattr(operator, groups):
+                raise DesignError(
+                    f"{where_named}.{groups}: {getattr(operator, groups)} do not divide {size}={getattr(operator, size)}"
+                )
+        if operator.chosen > operator.matrices:
+            raise DesignError(f"{where_named}.chosen: {operator.chosen} of {operator.matrices} matrices")
+        known.add(name)
+
+
 def _refuse(model: Model, name: str, kind: LayerKind, *, first: bool) -> None:
     def get_address(field: str) -> str:
         """The address of what a kind of layers has: its own, or that of the model."""
         own = getattr(kind, field.partition(".")[0]) is not None
         return f"kinds.{name}.{field}" if own else field
 
+    if model.operators:
+        _refuse_operators(model.operators, f"kinds.{name}.operators" if kind.operators else "operators")
+        return
     if model.recurrence is not None:
         state = model.recurrence
         if state.heads % state.key_heads:

@@ -5,11 +5,13 @@ from typing import Any
 from dse.space.fields import (
     boolean_field,
     integer_field,
+    list_field,
     option_field,
     quantity_field,
     record_class,
     refused_field,
     table_field,
+    text_field,
 )
 
 MAX_LAYERS = 10_000
@@ -116,6 +118,49 @@ class CompressedAttention:
     groups: int = integer_field("groups of heads of the output projection")
 
 
+OPERATOR_KINDS = ("product", "attention", "norm", "elements")
+OPERATOR_UNITS = ("token", "sequence", "pair", "step")
+"""What an operator of a graph runs for: each token, each sequence, each query-key pair, or once in a step."""
+DIVISIONS = ("none", "inputs", "outputs")
+
+
+@record_class
+class LayerOperator:
+    """Operator of a layer that a graph describes: a product, attention, a norm, or elements.
+
+    Sizes are those for one token, sequence or query-key pair (`per`). Layouts of devices divide `inputs` or `outputs` by whole
+    groups, as heads are.
+    """
+
+    kind: str = option_field("kind of operator", OPERATOR_KINDS)
+    needs: tuple[str, ...] = list_field(
+        "operators of the layer whose results it takes",
+        text_field("name of an operator"),
+        "a list of names",
+        empty=True,
+        default=(),
+    )
+    per: str = option_field("what it runs for", OPERATOR_UNITS, default="token")
+    rows: float = quantity_field("1", "rows of a product, a norm or elements, for each of these", positive=True, default=1.0)
+    inputs: int = integer_field("values that a product sums over", default=1)
+    input_groups: int = integer_field("groups of these that devices do not divide", default=1)
+    outputs: int = integer_field("columns of a product, a norm or elements", default=1)
+    output_groups: int = integer_field("groups of these that devices do not divide", default=1)
+    divided: str = option_field("what devices divide of it", DIVISIONS, default="none")
+    matrices: int = integer_field("stored weight matrices of a product; 0 for two activations", low=0, default=1)
+    chosen: int = integer_field("matrices that each token goes to, as experts; 0 for all", low=0, default=0)
+    apart: int = integer_field("parts of a matrix with rows of their own, as those of heads", default=1)
+    heads: int = integer_field("query heads of attention", default=1)
+    kv_heads: int = integer_field("key/value heads of attention", default=1)
+    qk_dim: int = integer_field("query/key dimension of a head", default=1)
+    v_dim: int = integer_field("value dimension of a head", default=1)
+    window: int = integer_field("sliding attention window in tokens; 0 for full attention", low=0, default=0)
+    cached: bool = boolean_field("attention has a KV cache of its own; another one reads an earlier cache", default=True)
+    operations: float = quantity_field("1", "vector operations on each element", default=0.0)
+    passes: int = integer_field("reads and writes of each element", low=0, default=0)
+    values: int = integer_field("weights that no product multiplies by, as of norms and biases", low=0, default=0)
+
+
 MIXINGS = ("attention", "none")
 FFNS = ("dense", "experts", "none")
 GATES = ("none", "element", "head")
@@ -146,6 +191,7 @@ class LayerKind:
     indexer: SparseIndexer | None = None
     recurrence: RecurrentMixing | None = None
     compressed: CompressedAttention | None = None
+    operators: Any = table_field("operators of a mixing that a graph describes, by name", LayerOperator)
 
 
 @record_class
@@ -194,3 +240,6 @@ class Model:
     compressed: CompressedAttention | None = None
     order: str = option_field("layer kinds in order, as in 10 (5 local, global), 2 local", default="")
     kinds: tuple[tuple[str, LayerKind], ...] = table_field("layer kinds by name", LayerKind)
+    operators: tuple[tuple[str, LayerOperator], ...] = table_field(
+        "operators of all mixings that a graph describes, by name", LayerOperator
+    )

@@ -1,9 +1,10 @@
 """Parameter counts and cached values per sequence, from the layers of a model."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dse.space.layers import MOE, AttentionReach, LayerGroup, attention_reach, indexer_reach, layers
-from dse.space.model import ExpertLayers, Model, RecurrentMixing
+from dse.space.layers import ATTENTION, MOE, AttentionReach, LayerGroup, attention_reach, indexer_reach, layers
+from dse.space.model import ExpertLayers, LayerOperator, Model, RecurrentMixing
 
 STATE_BYTES = 4.0
 """Of a value of a recurrent state, which is kept in single precision [yang2024] [dao2024]. [B]"""
@@ -22,7 +23,8 @@ def active_parameter_count(model: Model) -> int:
 def _in_layers(model: Model, *, active: bool) -> int:
     found_layers = layers(model)
     mixing = sum(
-        layer.times * (mixing_parameter_count(layer.of) + norms_of_half_layer(layer.of)) for layer in found_layers.mixings
+        layer.times * (mixing_parameter_count(layer.of, active=active) + norms_of_half_layer(layer.of))
+        for layer in found_layers.mixings
     )
     return mixing + sum(
         layer.times * feeding_parameter_count(layer.name, layer.of, active=active) for layer in found_layers.ffns
@@ -50,12 +52,15 @@ def mtp_layers(model: Model) -> tuple[LayerGroup, LayerGroup]:
     return mixing, next(layer for layer in found_layers.ffns if layer.name == feeds[-1])
 
 
-def mixing_parameter_count(model: Model) -> int:
+def mixing_parameter_count(model: Model, *, active: bool = False) -> int:
     """Weights of one layer's mixing of tokens, with biases and inner norms.
 
     Args:
         model: a model all of whose layers are of one kind.
+        active: whether only those matrices count to which a token is routed, of operators of a graph.
     """
+    if model.operators:
+        return sum(operator_values(each, active=active) for _, each in model.operators) - norms_of_half_layer(model)
     if model.recurrence is not None:
         return _recurrent(model, model.recurrence)
     h, heads, latent = model.hidden, model.heads, model.latent
@@ -75,6 +80,13 @@ def mixing_parameter_count(model: Model) -> int:
     weights = h * (q + own_k + own_v) + heads * value_head_dim(model) * h
     norms = model.qk_norm * (model.head_dim + (0 if model.kv_reused else model.head_dim))
     return weights + model.qkv_bias * (q + own_k + own_v) + model.out_bias * h + norms + extra
+
+
+def operator_values(operator: LayerOperator, *, active: bool = False) -> int:
+    """Weights of an operator that a graph describes; with `active` those that one token uses."""
+    matrices = operator.chosen if active and operator.chosen else operator.matrices
+    products = matrices * operator.inputs * operator.outputs if operator.kind == "product" else 0
+    return products + operator.values
 
 
 def value_head_dim(model: Model) -> int:
@@ -184,7 +196,9 @@ def norm_values(model: Model) -> int:
 
 
 def norms_of_half_layer(model: Model) -> int:
-    """Weights of the norms of one half of a layer."""
+    """Weights of the norms of one half of a layer; of a described layer, of its undivided norms."""
+    if model.operators:
+        return sum(each.values for _, each in model.operators if each.kind == "norm" and each.divided == "none")
     return norm_values(model) * (2 if model.post_norms else 1)
 
 
@@ -210,6 +224,8 @@ def position_values(model: Model) -> int:
 
 def kv_values_per_token(model: Model) -> int:
     """Values cached per position in one layer: K and V of every KV head, or the latent of MLA."""
+    if model.operators:
+        return sum(kv_values_per_token(each) for each in attention_models(model))
     if model.recurrence is not None or model.kv_reused:
         return 0
     if model.compressed is not None:
@@ -217,6 +233,18 @@ def kv_values_per_token(model: Model) -> int:
     if model.latent is not None:
         return model.latent.kv_rank + model.latent.rope_dim
     return model.kv_heads * (model.head_dim + value_head_dim(model))
+
+
+def attention_models(model: Model) -> tuple[Model, ...]:
+    """Plain models of each KV cache of a layer that a graph describes."""
+    return tuple(
+        replace(
+            model, operators=(), latent=None, indexer=None, recurrence=None, compressed=None, kv_reused=False, chunk=0,
+            heads=each.heads, kv_heads=each.kv_heads, head_dim=each.qk_dim, v_dim=each.v_dim, window=each.window,
+        )
+        for _, each in model.operators
+        if each.kind == ATTENTION and each.cached
+    )  # fmt: skip
 
 
 def index_values_per_token(model: Model) -> int:
@@ -268,7 +296,9 @@ class SequenceMemory(NamedTuple):
 
 
 def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
-    """Memory of one sequence for each layer kind of a model."""
+    """Memory of one sequence for each layer kind, and for each cache of described layers."""
+    found_layers = layers(model)
+    caches = (cache for layer in found_layers.mixings for cache in _layer_caches(layer, found_layers.reaches))
     return tuple(
         SequenceMemory(
             layer,
@@ -279,7 +309,16 @@ def sequence_memory(model: Model) -> tuple[SequenceMemory, ...]:
             attention_reach(layer.of),
             indexer_reach(layer.of),
         )
-        for layer in layers(model).mixings
+        for layer in caches
+    )
+
+
+def _layer_caches(layer: LayerGroup, reaches: tuple[AttentionReach, ...]) -> tuple[LayerGroup, ...]:
+    """The layer kind itself, or one of plain attention for each cache of a kind that a graph describes."""
+    if not layer.of.operators:
+        return (layer,)
+    return tuple(
+        layer._replace(of=each, reach=reaches.index(attention_reach(each)), indexed=0) for each in attention_models(layer.of)
     )
 
 

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,9 +79,11 @@ LESS = [
 ]
 """Of commands that match, the overrides that make them short; the last words win."""
 
-BROUGHT = {
+BROUGHT: dict[str, Callable[[], str | bytes]] = {
     "measured.csv": (ROOT / "tests/calibrate/measured.csv").read_text,
     "Qwen3-8B/config.json": (ROOT / "tests/dse/hf/qwen3_8b.json").read_text,
+    "layer.pt2": (ROOT / "tests/model_graphs/samples/two_attentions.pt2").read_bytes,
+    "layer.onnx": (ROOT / "tests/model_graphs/samples/two_attentions.onnx").read_bytes,
     "mine.csv": lambda: f"{','.join(COLUMNS)}\na,here,workload.batch=[1],,tpot,1.7,ms,report,\n",
 }
 
@@ -123,9 +125,10 @@ BLOCKS = [block for document in ORDER for block in blocks(document)]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all of it happens, with what a user brings."""
     folder = tmp_path_factory.mktemp("documents")
-    for name, text in BROUGHT.items():
+    for name, read in BROUGHT.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text())
+        content = read()
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 
 

@@ -104,6 +104,7 @@ class Evaluation:
         untied: leaves that its study ties to others and that have another value here, in words.
         devices: tensor parallelism that was left open and how it was found, in words; the empty string where none was.
         published: whether it has the formats that its model is published in, in words; empty string if these are 16 bits.
+        graphs: what was read of each model that comes from a graph, in words.
         pool_names: what was chosen by name of a prefill pool on chips of another kind.
         typed: what was typed of it.
         not_taken: settings of groups that no answer takes.
@@ -121,6 +122,7 @@ class Evaluation:
     untied: tuple[str, ...] = ()
     devices: str = ""
     published: str = ""
+    graphs: tuple[str, ...] = ()
     parts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     pool_names: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +236,8 @@ class Evaluation:
         plans = _plan_facts(self.design if self.design.pools is None else decode_pool_design(self.design))
         plans = [(name, f"{self.names[name]}: {text}" if name == "stack" else text) for name, text in plans]
         formats = [(name, text) for name, text in plans if name == "formats"]
-        lines = [("chip", ", ".join((self.names["chip"], *self.changes)))]
+        lines = [("graph", text) for text in self.graphs]
+        lines += [("chip", ", ".join((self.names["chip"], *self.changes)))]
         lines += [("peak", text)] if (text := format_peaks(self.design.chip)) else []
         lines += [("data sheet", published_fact.text) for published_fact in published_facts(self.design.chip)]
         lines += [("data sheet", text) for text in departures(self.design.chip)]
@@ -541,7 +544,7 @@ def describe_design(
     return Evaluation(
         design, workload, metrics, cases, infeasible, question.sources, config["fidelity"], names, what,
         published=_published_text(design, workload, config["model"]), parts=parts, others=others,
-        pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
+        graphs=_graph_texts(config["model"]), pool_names=((config.get("pools") or {}).get("prefill") or {}).get("choices", {}),
     )  # fmt: skip
 
 
@@ -554,6 +557,12 @@ def _published_text(design: Design, workload: Workload, models: Mapping[str, Any
     """Published formats of the models that a workload runs; empty string of kernels by themselves."""
     runs_models = all(isinstance(case, BatchCase | ServingLoad) for case in workload.cases)
     return describe_published_formats(design, models) if runs_models else ""
+
+
+def _graph_texts(models: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was read of the models that come from graphs: their names, sources, known blocks and unknown operators."""
+    graphs = (entry for entry in models.values() if isinstance(entry, Mapping) and entry.get("graph"))
+    return tuple(f"{entry['name']} ({entry['source']}): {entry['graph']}" for entry in graphs)
 
 
 def list_metric_rows(metrics: Mapping[str, float]) -> list[tuple[str, str, str]]:

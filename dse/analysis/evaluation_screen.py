@@ -124,6 +124,8 @@ def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[
 def question_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """Rows on the question: chip, mapping, formats, load, and what is measured of the software."""
     facts, cases = evaluation.facts(), evaluation.workload.cases
+    for text in evaluation.graphs:
+        yield ScreenRow("graph", text, needed=True)
     yield ScreenRow("chip", f"{_chip_text(evaluation)}; fidelity {evaluation.fidelity}")
     plans = [(name, _chosen_text(text)) for name, text in facts if name in PLAN_FACTS and not text.startswith(NO_DECODE)]
     texts = [text if name in ("both phases", "kernels") else f"{name} {text}" for name, text in plans if text]

@@ -56,7 +56,7 @@ HELP_TAIL = """
 dse COMMAND --help describes each command, with examples; dse --version.
 
 Overrides are Hydra's: chip=ascend910b chip.l2.size='64 MB' model=[llama3_8b,qwen2_7b] mapping.prefill.tp=16
-A model from Hugging Face: model.from_hf=FOLDER/config.json
+A model from Hugging Face: model.from_hf=FOLDER/config.json; from a graph: model.from_graph=FILE.onnx
 A study is named alike for all commands: dse show quickstart, or dse show study=quickstart
 The shell (bash, zsh or fish) completes commands, studies, flags, keys and values after
   eval "$(dse -sc install=bash)"

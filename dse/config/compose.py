@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dse import huggingface as from_hf
+from dse import model_graphs as from_graph
 from dse.config import multi_chip as chips
 from dse.config import peaks, renamed_words
 from dse.config import renamed_addresses as spelling
@@ -32,6 +33,7 @@ from dse.config.untrusted_files import TRUST
 from dse.config.yaml_files import listed_defaults, read_document
 from dse.space.errors import CONFIGURATION_FIELDS, DesignError, suggest_nearest
 from dse.space.fields import integer_field
+from dse.space.model import MAX_LAYERS
 from dse.space.published import FACTS
 from dse.space.stack import StackAccuracy
 
@@ -427,11 +429,34 @@ def _chosen_models(config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
     models = config.get("model")
     if not isinstance(models, dict):
         return models
-    named = {name: entry for name, entry in models.items() if name not in ("from_hf", "max_position")}
+    named = {name: entry for name, entry in models.items() if name not in MODEL_SETTINGS}
     if models.get("from_hf") is not None:
         if any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: set by name and by model.from_hf; remove one of them")
         named = dict(from_hf.read_model_entries(models["from_hf"], find_study_folder(config)))
+    return _graph_models(named, models, config, arguments)
+
+
+MODEL_SETTINGS = ("from_hf", "from_graph", "max_position", "layers", "vocab")
+"""Settings of the group of models that are no model."""
+
+GRAPH_LAYERS = integer_field("layers that a graph of one or a few is repeated for", high=MAX_LAYERS, absent=True)
+GRAPH_VOCAB = integer_field("tokens in the vocabulary of a model whose graph has no embedding and no head", absent=True)
+
+
+def _graph_models(named: dict[str, Any], models: Mapping[str, Any], config: Mapping[str, Any], arguments: Sequence[str]) -> Any:
+    """The models, or those of `model.from_graph` in their place."""
+    layers = parse_setting(models.get("layers"), GRAPH_LAYERS, "model.layers")
+    vocab = parse_setting(models.get("vocab"), GRAPH_VOCAB, "model.vocab")
+    if models.get("from_graph") is not None:
+        if models.get("from_hf") is not None or any(argument.startswith("model=") for argument in arguments):
+            raise DesignError("model: set by model.from_graph and in another way; remove one of them")
+        most = parse_setting(models.get("max_position"), MAX_POSITION, "model.max_position")
+        declared = {"layers": layers, "vocab": vocab, "max_position": most}
+        named = dict(from_graph.read_graph_entries(models["from_graph"], find_study_folder(config), declared))
+    elif layers is not None or vocab is not None:
+        word = "layers" if layers is not None else "vocab"
+        raise DesignError(f"model.{word}: is of graphs only; set model.from_graph=FILE, or leave it out")
     return _extend_models(named, models.get("max_position"))
 
 

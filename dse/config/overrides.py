@@ -135,7 +135,16 @@ def parse_command_line(typed: Sequence[str], *, trust: bool) -> CommandLine:
     return CommandLine(tuple(typed), tuple(flags), tuple(places), rename_typed(overrides), trust)
 
 
-PLACES = ("model.from_hf", "store", "run_dir", "screen.folder", "workload.trace", "workload.lengths", "workload.expert_load")
+PLACES = (
+    "model.from_hf",
+    "model.from_graph",
+    "store",
+    "run_dir",
+    "screen.folder",
+    "workload.trace",
+    "workload.lengths",
+    "workload.expert_load",
+)
 """Fields that name a file, a folder or a URL."""
 
 VALUED = (

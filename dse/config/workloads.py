@@ -59,7 +59,7 @@ from dse.space.workload_settings import (
     TrafficSettings,
 )
 
-MODEL_NOTES = {"source", "published_parameters", "published_formats", "note"}
+MODEL_NOTES = {"source", "published_parameters", "published_formats", "note", "graph"}
 
 
 def read_models(config: Dict[str, Any]) -> dict[str, Model]:

@@ -188,7 +188,7 @@ def model_page() -> str:
     sections = [f"## `{address}`\n\n{_settings_table(members)}" for address, members in _by_part(entries).items()]
     text = (
         "A model is a file of `conf/model`, whose name stands for NAME. Others are read from Hugging Face "
-        "(`model.from_hf=FOLDER/config.json`)."
+        "(`model.from_hf=FOLDER/config.json`), or from a graph (`model.from_graph=FILE.onnx`)."
     )
     return "\n".join((_head("Settings of a model", text), *sections))
 

@@ -102,11 +102,11 @@ def _context_memory(engine: InferenceEngine, demand: EngineDemand) -> Any:
 
 @memoize_by_identity
 def ffn_width(model: Model) -> float:
-    """Largest intermediate width of a token in a layer: of a dense FFN, or of its routed experts."""
+    """Largest intermediate width of a token in a layer: of its FFN, experts or described operators."""
     ffns = [layer.of for layer in layers(model).ffns]
-    return float(
-        max(ffn.ffn_intermediate if ffn.experts is None else ffn.experts.top_k * ffn.experts.intermediate for ffn in ffns)
-    )
+    widths = [ffn.ffn_intermediate if ffn.experts is None else ffn.experts.top_k * ffn.experts.intermediate for ffn in ffns]
+    described = [each for layer in layers(model).mixings for _, each in layer.of.operators if each.per == "token"]
+    return float(max((*widths, *(each.rows * each.outputs for each in described)), default=0.0))
 
 
 def engine_limits(mapping: Mapping, model: Model, guesses: int = 0) -> list[Limit]:

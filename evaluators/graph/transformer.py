@@ -3,6 +3,7 @@
 The operators have no times and no synchronisation between devices.
 """
 
+from dse.evaluators.graph.described_operators import described_operators
 from dse.evaluators.graph.elementwise_costs import GATE_COST, TANH_COST, norm_operator
 from dse.evaluators.graph.expert_loads import experts_touched
 from dse.evaluators.graph.operators import FEEDING, MIXING, ElementwiseOp, MatMulOp, MatrixDim, Operator, Segment
@@ -29,11 +30,14 @@ def transformer_segments(model: Model, step: StepCounts) -> tuple[Segment, ...]:
     for layer in found_layers.mixings:
         times = layer.times + guesses * (layer.name in drafted)
         near, far = step.at_reach(layer.reach), step.at_reach(layer.indexed)
+        described = layer.of.operators
         parts.append(
             Segment(
                 layer.name,
                 m,
-                mixing_operators(layer.of, near, far),
+                described_operators(described, step, found_layers.reaches)
+                if described
+                else mixing_operators(layer.of, near, far),
                 times,
                 MIXING,
                 layer.of,

@@ -15,7 +15,7 @@ from dse.evaluators.graph.operators import MatMulOp, Segment, local_width
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.space.array_math import maximum, where
 from dse.space.errors import DesignError
-from dse.space.layers import layers
+from dse.space.layers import has_described_layers, layers
 from dse.space.model import Model
 from dse.space.parameter_counts import mtp_layers
 from dse.space.stack import IterationOverheads, Stack
@@ -149,16 +149,23 @@ def padded_step(step: StepCounts, sizes: tuple[float, ...]) -> StepCounts:
 def launch_floor(iteration: IterationOverheads, model: Model, step: StepCounts) -> Any:
     """Least time of an iteration with prompts: the launches of all kernels of its layers. [s]
 
+    Layers without an FFN have those of operators that a graph describes, and else none.
     Iterations without prompts are replayed from recorded graphs, and have none.
     """
     if step.phase == "decode" or iteration.eager_launch is None:
         return NOTHING
     drafted = [layer.name for layer in mtp_layers(model)] if step.guesses else []
-    kernels: Any = 0.0
+    kernels: Any = _described_kernels(model) if has_described_layers(model) else 0.0
     for layer in layers(model).ffns:
         each = iteration.dense_layer_kernels if layer.of.experts is None else iteration.moe_layer_kernels
         kernels = kernels + (layer.times + step.guesses * (layer.name in drafted)) * _or_nothing(each)
     return iteration.eager_launch * kernels
+
+
+def _described_kernels(model: Model) -> float:
+    """Kernels of layers that operators of a graph describe, and that have no FFN beside them."""
+    kernels = {layer.name: len(layer.of.operators) for layer in layers(model).mixings}
+    return float(sum(kernels[mixes] for mixes, feeds in layers(model).line if mixes and not feeds))
 
 
 def host_seconds(iteration: IterationOverheads, step: StepCounts) -> Any:

@@ -33,6 +33,7 @@ from dse.evaluators.graph.operators import (
     Operator,
     RecurrenceOp,
     Segment,
+    dim_width,
     local_width,
     recurrence_macs,
     repeated_flop,
@@ -314,8 +315,17 @@ def _columns(operator: MatMulOp, tp: Any, heads: str | None) -> Any:
 
 
 def _summed(part: Segment) -> Any:
-    """Values of a token to reduce after a part; None where no product contracts over a divided dimension."""
+    """Values of a token to reduce after a part; None where no product contracts over a divided dimension.
+
+    Operators of a graph may have several such sums, which count as one of all their values.
+    """
     partial = [operator for operator in part.operators if isinstance(operator, MatMulOp) and operator.k.split]
+    if partial and part.of is not None and part.of.operators:
+        takers = {
+            tuple(other.name for other in part.operators if operator.name in other.needs): dim_width(operator.n)
+            for operator in partial
+        }
+        return sum(takers.values())
     return None if not partial or part.joined else partial[-1].n.units * partial[-1].n.width
 
 

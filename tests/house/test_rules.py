@@ -53,6 +53,7 @@ ROOMS = {
     "plotly": {"dse/report/plotly_library.py"},
     "kaleido": {"dse/report/plotly_library.py"},
     "mcp": {"dse/mcp_server/server.py"},
+    "onnx": {"dse/model_graphs/onnx_file.py"},
     "threadpoolctl": {"dse/search/acquisition.py"},
 }
 
