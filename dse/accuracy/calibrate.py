@@ -53,7 +53,7 @@ from dse.terminal.progress import ProgressBar
 
 FOLDS = integer_field("parts of the rows, each of which is left out once", low=2)
 
-CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name", "check")
+CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name", "check", "interval", "runs", "concurrency")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
 
 EXAMPLE = "fit=[chip.hbm.strided_row_overhead,mapping.stack.operator_launch]"

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from dse.accuracy.calibrate import (
     CALIBRATE_OPTIONS,
     Calibration,
@@ -23,12 +21,15 @@ from dse.accuracy.calibrate import (
 from dse.accuracy.determined_constants import UndeterminedConstant, choose_determined, elasticities
 from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
-from dse.accuracy.measurements.measurement_files import read_measurements
+from dse.accuracy.measurements.measurement_files import FileOptions, read_measurements
+from dse.config.record_parser import parse_setting
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import leaf_at
+from dse.space.fields import integer_field, iterate_leaves
+from dse.space.units import parse_quantity
 
 STACK = "mapping.stack"
+COUNT = integer_field("number of requests or runs", low=1)
 CANDIDATES = {
     "matrix_efficiency": "",
     "hbm_efficiency": "",
@@ -60,10 +61,14 @@ def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calib
     Raises:
         DesignError: a file, a load or a design that cannot be understood, or figures that determine no constant.
     """
-    options = read_options(words)
+    options, known = read_options(words), read_file_options(words)
     typed = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
     checks = [Path(name) for name in options.checks]
-    measured = [(run, run_path in checks) for run_path in (*paths, *checks) for run in read_measurements([run_path])]
+    measured = [
+        (run, is_check) for files, is_check in ((paths, False), (checks, True)) for run in read_measurements(files, known)
+    ]
+    limit = read_concurrency(words)
+    measured = [(_with_concurrency(run, limit), is_check) for run, is_check in measured]
     _refuse_guesses([run for run, _ in measured], typed)
     rows: list[MeasuredRow] = []
     runs: list[MeasuredRun] = []
@@ -86,6 +91,36 @@ def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calib
     )
     calibration = fit_rows(Path(names), rows, constants, quick)
     return replace(calibration, overrides=typed, runs=tuple(runs), undetermined=undetermined)
+
+
+def read_file_options(words: Sequence[str]) -> FileOptions:
+    """What a user knows beside files: time between snapshots, and number of profiled runs.
+
+    Raises:
+        DesignError: no time above 0, or no whole number of 1 or more.
+    """
+    given = _given_options(words)
+    interval = parse_quantity(given["interval"], "s") if "interval" in given else None
+    if interval is not None and not interval > 0:
+        raise DesignError(f"interval: expected a time above 0, as in interval='60 s', got {given['interval']}")
+    return FileOptions(interval, parse_setting(given["runs"], COUNT, "calibrate: runs") if "runs" in given else 0)
+
+
+def read_concurrency(words: Sequence[str]) -> int | None:
+    """Most requests at once that a client sent, where files do not say it; None if it is not typed."""
+    given = _given_options(words)
+    return parse_setting(given["concurrency"], COUNT, "calibrate: concurrency") if "concurrency" in given else None
+
+
+def _given_options(words: Sequence[str]) -> dict[str, str]:
+    return {key: value.strip("'\"") for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
+
+
+def _with_concurrency(run: MeasuredRun, limit: int | None) -> MeasuredRun:
+    """A run whose client had a limit of requests at once that its file does not state."""
+    if limit is None or run.load is None or run.load.concurrency is not None:
+        return run
+    return replace(run, load=replace(run.load, concurrency=limit))
 
 
 def choose_constants(
@@ -119,16 +154,13 @@ def list_candidates(design: Design) -> tuple[FittedConstant, ...]:
         raise DesignError(
             "calibrate: this chip has no software stack; name the constants to fit, as in fit=[chip.hbm.bandwidth]"
         )
-    found = []
-    for name, interval in CANDIDATES.items():
-        address = f"{STACK}.{name}"
-        try:
-            value = leaf_at(design, address)
-        except (DesignError, AttributeError):
-            continue
-        if value is not None and np.isscalar(value):
-            found.append(parse_constant(f"{address}={interval}" if interval else address, design))
-    return tuple(found)
+    known = {address for address, value, _ in iterate_leaves(design) if value is not None}
+    candidates = {f"{STACK}.{name}": interval for name, interval in CANDIDATES.items()}
+    return tuple(
+        parse_constant(f"{address}={interval}" if interval else address, design)
+        for address, interval in candidates.items()
+        if address in known
+    )
 
 
 def _refuse_guesses(runs: Sequence[MeasuredRun], typed: Sequence[str]) -> None:

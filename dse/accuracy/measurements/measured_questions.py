@@ -39,6 +39,8 @@ def build_rows(run: MeasuredRun, typed: Sequence[str], *, check: bool = False) -
     else:
         own_load = None
     words = (*typed, *of_file)
+    if all(figure.overrides for figure in run.figures):
+        return [_row(run, figure, words) for figure in run.figures], notes
     asked = compose_question(words)
     if own_load is not None and not _has_typed_load(settings):
         asked = _with_requests(asked, own_load, settings)
@@ -47,7 +49,8 @@ def build_rows(run: MeasuredRun, typed: Sequence[str], *, check: bool = False) -
         row = _row(run, figure, words)
         if not figure.overrides:
             row = replace(row, asked=asked)
-        rows.append(replace(row, role="check") if check and row.role == "calibration" else row)
+        of_rate = load is not None and not load.is_endless and figure.metric == "throughput"  # the client's rate, no engine's
+        rows.append(replace(row, role="check") if (check or of_rate) and row.role == "calibration" else row)
     return rows, notes
 
 
@@ -56,7 +59,7 @@ def _row(run: MeasuredRun, figure: MeasuredFigure, words: Sequence[str]) -> Meas
     cells = {
         "id": f"{run.name}: {figure.source}",
         "where": run.source,
-        "overrides": shlex.join((*words, *figure.overrides)),
+        "overrides": shlex.join(_later_words(words, figure.overrides)),
         "baseline": "",
         "metric": figure.metric,
         "value": f"{low:.9g}" if low == high else f"{low:.9g}..{high:.9g}",
@@ -65,6 +68,12 @@ def _row(run: MeasuredRun, figure: MeasuredFigure, words: Sequence[str]) -> Meas
         "note": "",
     }
     return row_from_cells(cells, ())
+
+
+def _later_words(words: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """Overrides with a figure's own after them, which replace those of the same address."""
+    addresses = {word.partition("=")[0] for word in own}
+    return (*(word for word in words if word.partition("=")[0] not in addresses), *own)
 
 
 def _is_typed(address: str, settings: Mapping[str, str]) -> bool:
@@ -85,14 +94,16 @@ def _load_overrides(name: str, load: MeasuredLoad, settings: Mapping[str, str], 
     lengths = {"requests": load.requests, "prompt": max(1, round(load.prompt)), "output": max(1, round(load.output))}
     words = ["workload=serving"] if "workload" not in settings else []
     if "workload.trace" not in settings:
-        words += [f"workload.{key}={value}" for key, value in lengths.items() if f"workload.{key}" not in settings]
+        words += [f"workload.{key}={value}" for key, value in lengths.items() if value and f"workload.{key}" not in settings]
+    if not load.requests and not {"workload.requests", "workload.trace"} & set(settings):
+        raise DesignError(f"{name}: the file has no number of requests; set workload.requests=N")
     if any(f"workload.{key}" in settings for key in ARRIVAL_SETTINGS):
         return words
     limit = load.limit(load.requests)
     if load.starts is not None or (limit is not None and load.is_endless):
         return [*words, "workload.arrivals=offline"]  # `_with_requests` sets the times, or who waits for whom
     if load.rate is None and limit is None:
-        raise DesignError(f"{name}: the file has no rate of arrivals; set workload.rate, workload.users or workload.trace")
+        raise DesignError(f"{name}: the file has no rate of arrivals; set concurrency=N, workload.rate or workload.trace")
     if limit is not None:
         notes.append(f"at most {limit:,} requests at once beside a rate: the rate is simulated, without that limit")
     if load.is_endless:

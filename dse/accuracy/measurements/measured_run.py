@@ -157,16 +157,17 @@ class FigureList:
         return int(number)
 
     def finish(self) -> tuple[MeasuredFigure, ...]:
-        """The figures; without times of tokens, as of an API that does not stream, the mean latency is fitted.
+        """The figures; where TPOT is missing the mean time between tokens is fitted, else the mean latency.
 
         Raises:
-            DesignError: none.
+            DesignError: there are none.
         """
         if not self.figures:
             raise DesignError(f"{self.where}: no figure that a simulation has; {'; '.join(self.notes) or 'the file has none'}")
-        if {figure.metric for figure in self.figures} & {"ttft", "tpot"}:
-            return tuple(self.figures)
-        return tuple(replace(each, role="calibration") if each.metric == "latency" else each for each in self.figures)
+        known = {figure.metric for figure in self.figures}
+        fitted = {"tbt"} if "tpot" not in known else set[str]()
+        fitted |= {"latency"} if not known & {"ttft", "tpot", "tbt"} else set[str]()
+        return tuple(replace(each, role="calibration") if each.metric in fitted else each for each in self.figures)
 
     def refuse_failures(self, failed: int, requests: int) -> None:
         """Note failed requests, or refuse a run in which many failed.
