@@ -91,8 +91,9 @@ def read_trtllm_report(path: Path, number: int, values: Mapping[str, Any]) -> Me
     for (section, key), mark in TABLES.items():
         whole: Mapping[str, Any] = streaming if section == "streaming_metrics" else speed
         table = whole.get(key)
-        for statistic in STATISTICS if isinstance(table, Mapping) else ():
-            figures.add(f"{key} {statistic} (ms)", table.get(statistic), name_metric(mark.lower(), statistic), MILLI)
+        if isinstance(table, Mapping):
+            for statistic in STATISTICS:
+                figures.add(f"{key} {statistic} (ms)", table.get(statistic), name_metric(mark.lower(), statistic), MILLI)
     requests = figures.count("num_requests", sent.get("num_requests"), low=1)
     prompt, output = (figures.number(key, sent.get(key)) for key in ("avg_input_length", "avg_output_length"))
     if not prompt or not output:
