@@ -9,11 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.accuracy.determined_constants import UndeterminedConstant
 from dse.accuracy.least_squares import (
+    DIFFERENCE_STEP,
+    SCREENED,
     ConstantBounds,
     FitResult,
     Vector,
@@ -23,6 +26,7 @@ from dse.accuracy.least_squares import (
     solve_constants,
     start_vectors,
 )
+from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.validate import (
     ROLES,
     RowQuestion,
@@ -49,10 +53,34 @@ from dse.terminal.progress import ProgressBar
 
 FOLDS = integer_field("parts of the rows, each of which is left out once", low=2)
 
-CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name")
+CALIBRATE_OPTIONS = ("fit", "folds", "seed", "name", "check", "interval", "runs", "concurrency")
 """What is said of a calibration itself; all else is an override, put before those of each row."""
 
 EXAMPLE = "fit=[chip.hbm.strided_row_overhead,mapping.stack.operator_launch]"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """Options of a calibration.
+
+    Attributes:
+        wanted: constants to fit, each an address or an address with a range; empty to choose them.
+        folds: parts of the rows, each of which is held out once.
+        seed: of folds and start values.
+        held_out: whether a held-out error is worked out, which takes as many fits as folds.
+        checks: files whose rows are all checks.
+        starts: start vectors that are looked at for each constant.
+        step, tolerance: of descents, as of `ConstantBounds`.
+    """
+
+    wanted: tuple[str, ...]
+    folds: int
+    seed: int
+    held_out: bool = True
+    checks: tuple[str, ...] = ()
+    starts: int = SCREENED
+    step: float = DIFFERENCE_STEP
+    tolerance: float = 1e-10
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,14 @@ class MeasuredRow:
     base_fixed: bool
 
 
+class _SharedDesign(NamedTuple):
+    """A design that rows of several metrics share, and is simulated once: where each row's values go, and its metric."""
+
+    design: Design
+    fixed: bool
+    cells: list[tuple[Vector, int, str]]
+
+
 @dataclass(frozen=True)
 class Calibration:
     """Result of a calibration: constants before and after, with the rows they were fitted to.
@@ -94,6 +130,8 @@ class Calibration:
         before: of each row, simulated in SI with the constants as they were; `after` likewise as they came out.
         held_out: (calibration rows,), logarithms of rows by constants that were fitted without them; None where too few.
         skipped: rows that ask for a peak of a space, and are not of role calibration.
+        runs: of engines that rows were made from, with notes; empty for a file of rows.
+        undetermined: constants that were looked at and not fitted, as rows do not determine them.
     """
 
     file: Path
@@ -107,11 +145,13 @@ class Calibration:
     simulations: int
     skipped: int = 0
     overrides: tuple[str, ...] = field(default=())
+    runs: tuple[MeasuredRun, ...] = field(default=())
+    undetermined: tuple[UndeterminedConstant, ...] = field(default=())
 
     def errors(self, role: str, simulated: Vector) -> Vector:
         """Relative errors of the rows of one role. [-]"""
         picked = [i for i, row in enumerate(self.rows) if row.role == role]
-        return np.expm1(_log_errors(self.rows, simulated)[picked])
+        return np.expm1(log_errors(self.rows, simulated)[picked])
 
 
 def calibrate(path: Path, words: Sequence[str]) -> Calibration:
@@ -124,38 +164,76 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
     Raises:
         DesignError: what cannot be fitted or understood, with file, row and column.
     """
-    options = {key: value for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
+    options = read_options(words)
     overrides = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
-    wanted = [text.strip(" '\"") for text in options.get("fit", "").strip("[] ").split(",") if text.strip(" '\"")]
-    if not wanted:
+    if not options.wanted:
         raise DesignError(f"calibrate: name the constants to fit, as in {EXAMPLE}")
-    count = parse_setting(options.get("folds", 5), FOLDS, "calibrate: folds")
-    seed = parse_setting(options.get("seed", 0), SEED, "calibrate: seed")
     if not path.exists():
         raise DesignError(f"calibrate: no file {path}")
-    rows, constants, skipped = _read_rows(path, overrides, wanted)
+    rows, constants, skipped = _read_rows(path, overrides, options.wanted)
+    calibration = fit_rows(path, rows, constants, options)
+    return replace(calibration, skipped=skipped, overrides=tuple(map(str, overrides)))
+
+
+def read_options(words: Sequence[str]) -> CalibrateOptions:
+    """Options of a calibration among the words of a command.
+
+    Raises:
+        DesignError: one that cannot be understood.
+    """
+    options = {key: value for key, _, value in (word.partition("=") for word in words) if key in CALIBRATE_OPTIONS}
+    wanted = split_list(options.get("fit", ""))
+    folds = parse_setting(options.get("folds", 5), FOLDS, "calibrate: folds")
+    seed = parse_setting(options.get("seed", 0), SEED, "calibrate: seed")
+    return CalibrateOptions(wanted, folds, seed, True, split_list(options.get("check", "")))
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Entries of a list as it is typed.
+
+    >>> split_list("[a, 'b']"), split_list("")
+    (('a', 'b'), ())
+    """
+    return tuple(part.strip(" '\"") for part in text.strip("[] ").split(",") if part.strip(" '\""))
+
+
+def fit_rows(
+    path: Path, rows: Sequence[MeasuredRow], constants: tuple[FittedConstant, ...], options: CalibrateOptions
+) -> Calibration:
+    """Fit constants to rows.
+
+    Args:
+        path: of the rows, for messages.
+        rows: of all roles.
+        constants: to fit.
+        options: folds, of which none are made if `held_out` is false, and seed.
+
+    Raises:
+        DesignError: fewer rows of role calibration than constants, or one without a result.
+    """
     fitted_on = [i for i, row in enumerate(rows) if row.role == "calibration"]
     if len(fitted_on) < len(constants):
         raise DesignError(
             f"{path}: {len(fitted_on)} rows of role calibration for {len(constants)} constants; add rows, or fit fewer"
         )
     done = [0, 0]
+    folds = cross_validation_folds(len(fitted_on), options.folds, options.seed) if options.held_out else ()
     with ProgressBar("calibrate") as progress:
 
         def simulate_vectors(vectors: Vector, part: Sequence[int] = fitted_on) -> Vector:
             done[0] += len(vectors) * len(part)
-            progress.update(done[1], count + 1, f"{done[0]:,} simulations")
+            progress.update(done[1], len(folds) + 1, f"{done[0]:,} simulations")
             return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
-        bounds = _constant_bounds(constants)
+        bounds = replace(constant_bounds(constants), step=options.step, tolerance=options.tolerance)
         before = simulate_vectors(bounds.start[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
-        begun = start_vectors(simulate_vectors, bounds, seed)
+        begun = start_vectors(simulate_vectors, bounds, options.seed, options.starts)
         result = fit_with_statistics(simulate_vectors, low, high, bounds, begun)
         done[1] += 1
-        held_out: Vector | None = np.full(len(fitted_on), np.nan)
-        for held in cross_validation_folds(len(fitted_on), count, seed):
+        held_out: Vector | None = np.full(len(fitted_on), np.nan) if folds else None
+        for held in folds:
             rest = np.setdiff1d(np.arange(len(fitted_on)), held)
             if len(rest) < len(constants):
                 held_out = None
@@ -169,9 +247,7 @@ def calibrate(path: Path, words: Sequence[str]) -> Calibration:
             held_out[held] = log_ratios(other_model, low[held], high[held])[0]  # type: ignore[index]
             done[1] += 1
         after = simulate_vectors(result.values[None], range(len(rows)))[0]
-    return Calibration(
-        path, constants, tuple(rows), result, before, after, held_out, seed, done[0], skipped, tuple(map(str, overrides))
-    )
+    return Calibration(path, constants, tuple(rows), result, before, after, held_out, options.seed, done[0])
 
 
 def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Vector) -> Vector:
@@ -180,20 +256,23 @@ def simulate_rows(rows: Sequence[MeasuredRow], names: Sequence[str], vectors: Ve
     Constants have shape (vectors, constants). Rows with the same workload and fidelity are simulated together.
     """
     simulated, base = np.empty((len(vectors), len(rows))), np.ones((len(vectors), len(rows)))
-    groups: dict[tuple[Any, ...], list[tuple[Vector, int, Design, bool, str]]] = {}
+    groups: dict[tuple[Any, ...], dict[tuple[int, bool], _SharedDesign]] = {}
     for place, row in enumerate(rows):
         for into, asked_row, fixed in ((simulated, row.asked, False), (base, row.base, row.base_fixed)):
             if asked_row is not None:
-                entry = (into, place, asked_row.question.base, fixed, row.metric)
-                groups.setdefault((asked_row.question.workload, asked_row.fidelity), []).append(entry)
+                design = asked_row.question.base
+                group = groups.setdefault((asked_row.question.workload, asked_row.fidelity), {})
+                shared = group.setdefault((id(design), fixed), _SharedDesign(design, fixed, []))
+                shared.cells.append((into, place, row.metric))
     changes = [dict(zip(names, map(float, vector), strict=True)) for vector in vectors]
-    for (workload, fidelity), entries in groups.items():
+    for (workload, fidelity), group in groups.items():
         designs = [
-            design if fixed else replace_leaves(design, change) for _, _, design, fixed, _ in entries for change in changes
+            each.design if each.fixed else replace_leaves(each.design, change) for each in group.values() for change in changes
         ]
         columns = evaluate(stack_designs(designs), workload, fidelity=fidelity).require_compatible().columns
-        for start, (into, place, _, _, name) in enumerate(entries):
-            into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
+        for start, each in enumerate(group.values()):
+            for into, place, name in each.cells:
+                into[:, place] = columns[name][start * len(vectors) : (start + 1) * len(vectors)]
     return simulated / base
 
 
@@ -210,12 +289,12 @@ def _read_rows(
             if cells["role"] in ROLES and cells["role"] != "calibration" and "(" in cells["metric"]:
                 skipped += 1
                 continue
-            row = _measured_row(cells, overrides)
+            row = row_from_cells(cells, overrides)
         except DesignError as error:
             raise DesignError(f"{where}: {escape_line(str(error))}") from None
         design = row.asked.question.base
         if not constants:
-            constants = tuple(_parse_constant(text, design) for text in wanted)
+            constants = tuple(parse_constant(text, design) for text in wanted)
             if len({constant.address for constant in constants}) < len(constants):
                 raise DesignError("fit: a constant is named twice; name each once")
         if row.role == "calibration":
@@ -230,7 +309,12 @@ def _read_rows(
     return rows, constants, skipped
 
 
-def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
+def row_from_cells(cells: Mapping[str, str], overrides: Sequence[str]) -> MeasuredRow:
+    """A measured row from its cells by column, with overrides that stand before its own.
+
+    Raises:
+        DesignError: a cell that cannot be understood, with its column.
+    """
     role = read_role(cells)
     low, high = parse_value_range(cells["value"])
     name = cells["metric"].strip()
@@ -264,7 +348,7 @@ def _measured_row(cells: Mapping[str, str], overrides: Sequence[str]) -> Measure
 RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high>.+))?")
 
 
-def _parse_constant(text: str, design: Design) -> FittedConstant:
+def parse_constant(text: str, design: Design) -> FittedConstant:
     """A constant by its address, or by its address and a range, as in ``chip.hbm.strided_row_overhead=0..20 ns``."""
     interval = RANGE.fullmatch(text)
     if interval is None:
@@ -304,7 +388,7 @@ def _parse_constant(text: str, design: Design) -> FittedConstant:
     return FittedConstant(address, unit, str(limits["doc"]), float(before), low, high)
 
 
-def _constant_bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
+def constant_bounds(constants: Sequence[FittedConstant]) -> ConstantBounds:
     """Where constants begin; a scale is what they are, or an eighth of their range where they are 0."""
     low, high = (np.array([getattr(constant, end) for constant in constants]) for end in ("low", "high"))
     start = np.clip(np.array([constant.before for constant in constants]), low, high)
@@ -322,5 +406,6 @@ def _refuse_unknown(path: Path, rows: Sequence[MeasuredRow], before: Vector) -> 
             )
 
 
-def _log_errors(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
+def log_errors(rows: Sequence[MeasuredRow], values: Vector) -> Vector:
+    """Logarithms of simulated values over the measured ranges of rows, shape (..., rows). [-]"""
     return log_ratios(values, np.array([row.low for row in rows]), np.array([row.high for row in rows]))

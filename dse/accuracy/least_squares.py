@@ -35,12 +35,16 @@ class ConstantBounds:
 
     Attributes:
         scale: a step that means something for each.
+        step: of a finite difference, as a share of `scale`; wider where schedules make small jumps.
+        tolerance: relative change of the loss or of the constants at which a descent ends.
     """
 
     start: Vector
     low: Vector
     high: Vector
     scale: Vector
+    step: float = DIFFERENCE_STEP
+    tolerance: float = 1e-10
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,13 @@ def log_ratios(simulated: Vector, low: Vector, high: Vector) -> Vector:
     return np.where(known, inside, FAR)
 
 
-def start_vectors(model: Model, bounds: ConstantBounds, seed: int) -> tuple[Vector, Vector]:
+def start_vectors(model: Model, bounds: ConstantBounds, seed: int, count: int = SCREENED) -> tuple[Vector, Vector]:
     """Start vectors of a fit, (starts, constants), and the model's rows at each of them.
 
-    The first vector holds the present values.
+    The first vector holds the present values; of others there are `count` for each constant.
     """
     random = np.random.default_rng(seed)
-    shape = (SCREENED * len(bounds.start), len(bounds.start))
+    shape = (count * len(bounds.start), len(bounds.start))
     spread = np.where(np.isfinite(bounds.high), bounds.high, bounds.low + 8 * bounds.scale) - bounds.low
     drawn = bounds.low + spread * random.random(shape) ** 2  # nearer to the low ends, which overheads are at
     vectors = np.vstack([bounds.start, drawn])
@@ -109,8 +113,8 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
             bounds=(bounds.low / bounds.scale, bounds.high / bounds.scale),
             loss="soft_l1",
             f_scale=SOFT_LOSS_SCALE,
-            xtol=1e-10,
-            ftol=1e-10,
+            xtol=bounds.tolerance,
+            ftol=bounds.tolerance,
             max_nfev=200,
         )
         if best is None or solution.cost < best.cost * (1 - 1e-9):
@@ -124,7 +128,7 @@ def jacobian(model: Model, values: Vector, low: Vector, high: Vector, bounds: Co
     The model is called once.
     """
     count = len(values)
-    steps = np.diag(DIFFERENCE_STEP * bounds.scale)
+    steps = np.diag(bounds.step * bounds.scale)
     vectors = np.clip(np.vstack([values + steps, values - steps]), bounds.low, bounds.high)
     ratios = log_ratios(model(vectors), low, high)
     width = np.array([vectors[i, i] - vectors[count + i, i] for i in range(count)]) / bounds.scale

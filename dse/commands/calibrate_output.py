@@ -8,10 +8,16 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from dse.accuracy.calibrate import Calibration
-from dse.accuracy.validate import ROLES
+from dse.accuracy.calibrate import Calibration, log_errors
+from dse.accuracy.validate import ROLES, escape_line
 from dse.config.record_parser import STACK
-from dse.documents.calibrate_document import CalibrateDocument, ConstantRecord, ErrorSpreadRecord, MeasuredRowRecord
+from dse.documents.calibrate_document import (
+    CalibrateDocument,
+    ConstantRecord,
+    ErrorSpreadRecord,
+    MeasuredRowRecord,
+    MeasuredRunRecord,
+)
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.space.units import format_quantity
 from dse.terminal.atomic_files import write_atomically
@@ -35,7 +41,15 @@ def write_calibration(calibration: Calibration, out: Path, *, as_json: bool) -> 
         print(format_json(data, indent=1))
         return
     console = SafeConsole(150)
+    for run in calibration.runs:
+        console.print(f"[bold]{escape(run.name)}[/]  {escape(run.source)}: {len(run.figures)} figures", highlight=False)
+        for line in run.notes:
+            console.print(f"  {escape(escape_line(line))}", highlight=False)
     console.print(_constants_table(calibration))
+    if calibration.undetermined:
+        console.print(_undetermined_table(calibration))
+    if calibration.runs:
+        console.print(_rows_table(calibration))
     console.print(_errors_table(calibration))
     for line in list_calibration_warnings(calibration):
         console.print(f"[yellow]note:[/] {escape(line)}")
@@ -75,7 +89,12 @@ def list_calibration_warnings(calibration: Calibration) -> list[str]:
     """Warnings to read before the constants are used, one line each."""
     texts = [(constant.address, describe_determination(calibration, i)) for i, constant in enumerate(calibration.constants)]
     lines = [f"{address}: {text}" for address, text in texts if " " in text]
-    return lines if calibration.held_out is not None else [*lines, "too few rows to hold some out: no held-out error"]
+    if calibration.held_out is not None:
+        return lines
+    return [
+        *lines,
+        "no held-out error: set folds=5" if calibration.runs else "too few rows to hold some out: no held-out error",
+    ]
 
 
 def error_summary(calibration: Calibration) -> dict[str, ErrorSpreadRecord]:
@@ -124,6 +143,11 @@ def calibration_record(calibration: Calibration) -> CalibrateDocument:
             )
             for i, row in enumerate(calibration.rows)
         ],
+        runs=[
+            MeasuredRunRecord(name=run.name, source=run.source, model=run.model, notes=list(run.notes))
+            for run in calibration.runs
+        ],
+        undetermined={constant.address: constant.reason for constant in calibration.undetermined},
     )
 
 
@@ -205,6 +229,34 @@ def _constants_table(calibration: Calibration) -> Table:
             span,
         )
         table.add_row(*map(escape, cells), describe_determination(calibration, i).partition(":")[0])
+    return table
+
+
+def _undetermined_table(calibration: Calibration) -> Table:
+    table = Table(title="constants that these figures do not determine", title_justify="left", box=None)
+    for name in ("constant", "reason"):
+        table.add_column(name)
+    for constant in calibration.undetermined:
+        table.add_row(escape(constant.address), escape(constant.reason))
+    return table
+
+
+def _rows_table(calibration: Calibration) -> Table:
+    """Measured figures beside simulated ones, with the constants before and after."""
+    table = Table(title="measured and simulated", title_justify="left", box=None)
+    columns = ("figure", "metric", "unit", "measured", "before", "error", "after", "error", "role")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("figure", "metric", "unit", "role") else "right")
+    errors = [np.expm1(log_errors(calibration.rows, values)) for values in (calibration.before, calibration.after)]
+    for i, row in enumerate(calibration.rows):
+        low, high = row.low / row.divisor, row.high / row.divisor
+        measured = f"{low:.4g}" if low == high else f"{low:.4g} .. {high:.4g}"
+        values = [
+            text
+            for simulated, error in zip((calibration.before, calibration.after), errors, strict=True)
+            for text in (f"{simulated[i] / row.divisor:.4g}", f"{error[i]:+.1%}" if np.isfinite(simulated[i]) else "none")
+        ]
+        table.add_row(*map(escape, (row.id, row.metric, row.unit, measured, *values, row.role)))
     return table
 
 

@@ -41,10 +41,19 @@ class MeasuredRowRecord(Record):
     after: Annotated[float | None, "simulated with the fitted constants"]
 
 
+class MeasuredRunRecord(Record):
+    """A measured run, as a file of an engine, a client or a profiler tells it."""
+
+    name: str
+    source: Annotated[str, "program that wrote the file"]
+    model: Annotated[str, "name in the file; empty if it has none"]
+    notes: Annotated[Sequence[str], "figures that are not used, and why"]
+
+
 class CalibrateDocument(Document):
     """Constants that were fitted to measured rows."""
 
-    STAMP = "dse/calibrate/2"
+    STAMP = "dse/calibrate/3"
     COMMAND = "dse calibrate --json"
 
     file: Annotated[str, "of rows"]
@@ -56,3 +65,5 @@ class CalibrateDocument(Document):
     errors: Annotated[Mapping[str, ErrorSpreadRecord], "by role, before, after and held out"]
     warnings: Sequence[str]
     rows: Sequence[MeasuredRowRecord]
+    runs: Annotated[Sequence[MeasuredRunRecord], "empty for a file of rows"]
+    undetermined: Annotated[Mapping[str, str], "constants that the runs do not determine, with the reason"]

@@ -42,6 +42,7 @@ class TraceFormat(NamedTuple):
         tokens: columns of the tokens themselves, of the prompt and of the output; empty where there are none.
         turns: of lines that are sessions, the column with a list of their requests, and in these that of the time from the end
             of one to the next; empty where no line can be one.
+        unordered: whether lines may stand in another order than requests arrived, as where they are written at the end.
     """
 
     lines: str
@@ -53,6 +54,7 @@ class TraceFormat(NamedTuple):
     ticks: bool = False
     tokens: tuple[str, ...] = ()
     turns: tuple[str, ...] = ()
+    unordered: bool = False
 
 
 class RequestKinds(NamedTuple):
@@ -200,7 +202,7 @@ class TraceRows:
             wanted = "a date and time" if self.of.unit == 0 else f"a number{most}"
             self.add_fault(number, f"column {self.of.arrival}: {_shown(value)} is not {wanted}")
             return None
-        if seconds < self.last or (seconds == self.last and not self.ticks):
+        if not self.of.unordered and (seconds < self.last or (seconds == self.last and not self.ticks)):
             order = "the same time as" if seconds == self.last else "earlier than"
             self.add_fault(number, f"column {self.of.arrival}: {_shown(value)} is {order} the row above")
             return None
@@ -249,6 +251,20 @@ class TraceRows:
             before = self.blocks.setdefault((before, tuple(ids[start : start + BLOCK])), len(self.blocks))
             self.hashes.append(before)
         self.counts.append(len(self.hashes))
+
+    def put_in_order(self, most: int = 0) -> None:
+        """Sort requests by arrival, those of one time as they stand in the file, and keep the first of them.
+
+        Args:
+            most: to keep; 0 for all.
+        """
+        order = np.argsort(np.frombuffer(self.arrival, float), kind="stable")
+        self.truncated = self.truncated or 0 < most < len(order)
+        kept = order[:most] if most else order
+        for name in ("kinds", "arrival", "prompt", "output", "lines"):
+            column = getattr(self, name)
+            if len(column):
+                setattr(self, name, array(column.typecode, np.frombuffer(column, column.typecode)[kept].tolist()))
 
     def build_requests(self) -> Requests:
         """Requests of all added rows; a `DesignError` lists the bad rows."""

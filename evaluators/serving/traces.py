@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dse.evaluators.serving.request_logs import CREATED, OUTPUT, PROMPT, is_request_log, read_logged_request
 from dse.evaluators.serving.trace_parsing import (
     find_first_undecodable_row,
     parse_json_line,
@@ -32,6 +33,7 @@ TRACE_FORMATS = {
         ("input_tok_ids", "output_tok_ids"),
         ("sub_requests", "tool_duration_ns"),
     ),
+    "openai": TraceFormat("jsonl", CREATED, PROMPT, OUTPUT, 1.0, ticks=True, unordered=True),
     "azure": TraceFormat("csv", "TIMESTAMP", "ContextTokens", "GeneratedTokens", 0.0, ticks=True),
     "burstgpt": TraceFormat("csv", "Timestamp", "Request tokens", "Response tokens", ticks=True),
     "vidur": TraceFormat("csv", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
@@ -114,7 +116,9 @@ def _requests(
             f"{path}: workload.chars_per_token: for conversations in JSON only; this file has token counts; remove it"
         )
     lines = "jsonl" if first.lstrip().startswith("{") else "csv"
-    columns = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
+    columns: Any = parse_json_line(first) if lines == "jsonl" else read_header(path, before, first)
+    logged = lines == "jsonl" and columns is not None and is_request_log(columns) and kind in ("", "openai")
+    columns = read_logged_request(columns) if logged else columns
     option = choose_option(TRACE_FORMATS, kind, "trace format") if kind else _seen(path, lines, columns)
     wanted = (
         (option.arrival,)
@@ -132,10 +136,12 @@ def _requests(
     rows = TraceRows(path, option, option.ticks if ticks is None else ticks, skip, sorts=sorts)
     rows.before = before
     for number, row in (read_json_lines if lines == "jsonl" else read_csv_rows)(file, first, rows.add_fault):
-        rows.add(number, row)
-        if most and len(rows.prompt) >= most:
+        rows.add(number, read_logged_request(row) if logged else row)
+        if most and len(rows.prompt) >= most and not option.unordered:
             rows.truncated = any(line.strip() for line in file)
             break
+    if option.unordered:
+        rows.put_in_order(most)
     return rows
 
 

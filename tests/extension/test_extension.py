@@ -160,7 +160,8 @@ def test_an_installed_gemv_is_evaluated_as_those_that_ship(names: str, tmp_path:
     assert document["broken"] == [False, True]
     assert document["refused"] == [
         "fidelity: launched does not support models here; valid: analytical, events",
-        "fidelity: no option 'lunched'; did you mean 'launched'? valid: analytical, cycles, events, launched, steady_state",
+        "fidelity: no option 'lunched'; did you mean 'launched'? "
+        "valid: analytical, cycles, events, launched, mine, remote, steady_state",
         "fidelity=launched: the package returns 'speed', which is no metric; " + document["refused"][2].partition("; ")[2],
         "fidelity=launched: ZeroDivisionError: division by zero",
     ]
@@ -194,7 +195,7 @@ assert play is run_program
 @pytest.mark.slow
 def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
     lines = re.findall(r"^    (.+)$", (TEMPLATE / "README.md").read_text(), re.M)
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert lines[:2] == ["cp -r mesh-dse/studies/template mine && cd mine", "pip install -e '.[test]'"]
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (copied / "site", ROOT)))}
     for line in lines[2:]:

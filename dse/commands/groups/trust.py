@@ -85,11 +85,13 @@ def _run_validate(typed: Namespace) -> int:
 
 def _run_calibrate(typed: Namespace) -> int:
     from dse.accuracy.calibrate import calibrate
+    from dse.accuracy.engine_calibration import calibrate_measurements
+    from dse.accuracy.measurements.measurement_files import is_row_file
     from dse.commands.calibrate_output import write_calibration
 
     files, words = split_words(typed.words)
-    if len(files) != 1:
-        raise DesignError(f"calibrate: expected one file of measured rows, got {' '.join(files) or 'nothing'}")
+    if not files:
+        raise DesignError("calibrate: expected a file of measurements, got nothing")
     named = [word.partition("=")[2] for word in words if word.startswith("name=")]
     name = named[-1] if named else Path(files[0]).stem
     if not name.replace("-", "_").replace("_", "a").isalnum() or name.startswith("-"):
@@ -97,7 +99,15 @@ def _run_calibrate(typed: Namespace) -> int:
     out = Path(typed.out) if typed.out else Path("runs") / name / "calibration.yaml"
     if out.suffix != ".yaml":
         raise DesignError(f"calibrate --out: expected a file name that ends in .yaml, got {out}")
-    write_calibration(calibrate(Path(files[0]), [*typed.hydra, *words]), out, as_json=typed.json)
+    paths, line = [Path(name) for name in files], [*typed.hydra, *words]
+    missing = next((path for path in paths if not path.is_file()), None)
+    if missing is not None:
+        raise DesignError(f"calibrate: no file {missing}")
+    of_rows = [path for path in paths if is_row_file(path)]
+    if of_rows and len(paths) > 1:
+        raise DesignError(f"calibrate: {of_rows[0]} has rows of dse validate; such a file is fitted alone")
+    calibration = calibrate(paths[0], line) if of_rows else calibrate_measurements(paths, line)
+    write_calibration(calibration, out, as_json=typed.json)
     open_if_asked(typed, out.with_suffix(".html"))
     return 0
 

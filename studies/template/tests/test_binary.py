@@ -19,7 +19,7 @@ def test_its_program_is_the_product(rows: int, cols: int, k: int, n: int) -> Non
     assert np.abs(out - x @ w).max() < 1e-4
 
 
-@pytest.mark.parametrize("rows", [2, 4, 8, 16])
+@pytest.mark.parametrize("rows", [4, 8, 16])
 def test_its_cost_is_that_of_its_program(rows: int) -> None:
     words = ("chip=wse2", "workload=gemv", "workload.shapes=[1x512x700]", f"mapping.rows={rows}", "mapping.gemv=binary")
     closed, events = (dse.evaluate(*words, f"fidelity={fidelity}").metrics["latency"] for fidelity in ("analytical", "events"))

@@ -1,0 +1,146 @@
+"""Results of ``vllm bench serve`` (JSON) and ``sglang.bench_serving`` (JSON lines) as measured runs.
+
+Keys are those that vllm/benchmarks/serve.py and python/sglang/bench_serving.py write, read in their versions 0.12 and 0.5.
+Neither file states its version. Times are in milliseconds where a key ends in ``_ms``, else in seconds.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.accuracy.measurements.measured_run import (
+    MILLI,
+    FigureList,
+    MeasuredLoad,
+    MeasuredRun,
+    name_metric,
+    name_run,
+)
+from dse.space.array_math import Array
+from dse.space.errors import DesignError
+
+VLLM, SGLANG = "vllm bench serve", "sglang.bench_serving"
+REQUIRED = ("completed", "total_input_tokens", "total_output_tokens", "request_throughput")
+"""Keys that both write, by which such a result is known."""
+SGLANG_KEYS = ("total_input_text_tokens", "accept_length", "input_throughput", "server_info", "sharegpt_output_len")
+DETAILS = ("input_lens", "output_lens", "start_times")
+"""Lists with an entry a request, which ``--save-detailed`` and ``--output-details`` add."""
+KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "tbt", "e2el": "latency", "e2e_latency": "latency"}
+"""Times of a client by the names of both programs, with ours."""
+STATISTICS = ("mean", "median", "p90", "p95", "p99")
+
+
+def is_client_result(values: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is a result of either program."""
+    return all(key in values for key in REQUIRED)
+
+
+def read_client_result(path: Path, number: int, values: Mapping[str, Any], details: Mapping[str, Array]) -> MeasuredRun:
+    """Run from one result of either program.
+
+    Args:
+        path: of the file.
+        number: place of the result in the file, from 1.
+        values: of its keys.
+        details: of its lists of `DETAILS`, those that are there.
+
+    Raises:
+        DesignError: what is no number, negative or missing; a run without completed requests, or with a ramp of rates.
+    """
+    where = f"{path}, result {number}"
+    figures = FigureList(where)
+    completed = figures.count("completed", values["completed"])
+    if not completed:
+        raise DesignError(f"{where}: completed: no request was completed; nothing was measured")
+    if values.get("ramp_up_strategy"):
+        raise DesignError(f"{where}: ramp_up_strategy: a rising rate is no load that is simulated; run at one rate")
+    failed = _failed_requests(figures, values, completed)
+    for key, kind in KINDS.items():
+        for statistic in STATISTICS:
+            field = f"{statistic}_{key}_ms"
+            figures.add(field, values.get(field), name_metric(kind, statistic), MILLI)
+    figures.add("output_throughput (token/s)", values.get("output_throughput"), "throughput")
+    figures.add("request_throughput (1/s)", values["request_throughput"], "request_throughput")
+    lengths = _mean_lengths(figures, values, completed)
+    rate, cv, concurrency = _arrivals(figures, values)
+    prompts, outputs, starts = _request_details(figures, details, completed + failed)
+    source = SGLANG if any(key in values for key in SGLANG_KEYS) else VLLM
+    if source == SGLANG and (accepted := figures.number("accept_length", values.get("accept_length"))) and accepted > 1:
+        figures.notes.append(f"accept_length is {accepted:g}: tokens were guessed; set workload.speculation as the server did")
+    server = values.get("server_info")
+    return MeasuredRun(
+        source=source,
+        name=name_run(path, number),
+        figures=figures.finish(),
+        load=MeasuredLoad(completed + failed, *lengths, rate, cv, concurrency, prompts, outputs, starts),
+        settings=_server_settings(server) if isinstance(server, Mapping) else {},
+        model=_model_name(values),
+        notes=tuple(figures.notes),
+    )
+
+
+def _failed_requests(figures: FigureList, values: Mapping[str, Any], completed: int) -> int:
+    """Requests that failed: as the file says, or those of ``num_prompts`` that were not completed."""
+    if values.get("failed") is not None:
+        failed = figures.count("failed", values["failed"])
+    elif values.get("num_prompts") is not None:
+        failed = max(0, figures.count("num_prompts", values["num_prompts"]) - completed)
+    else:
+        return 0
+    figures.refuse_failures(failed, completed + failed)
+    return failed
+
+
+def _mean_lengths(figures: FigureList, values: Mapping[str, Any], completed: int) -> tuple[float, float]:
+    prompt = figures.count("total_input_tokens", values["total_input_tokens"], low=1) / completed
+    return prompt, figures.count("total_output_tokens", values["total_output_tokens"], low=1) / completed
+
+
+def _arrivals(figures: FigureList, values: Mapping[str, Any]) -> tuple[float | None, float, int | None]:
+    """Rate [Hz], coefficient of variation and concurrency of a client's requests."""
+    given, burstiness = values.get("request_rate"), figures.number("burstiness", values.get("burstiness"))
+    endless = given == "inf" or (isinstance(given, float) and math.isinf(given) and given > 0)
+    if given is not None and not endless and not isinstance(given, int | float):
+        figures.notes.append(
+            f"request_rate is {str(given)[:20]!r}: arrivals are not known; set workload.trace or workload.rate"
+        )
+        given = None
+    rate = math.inf if endless else figures.number("request_rate", given)
+    concurrency = values.get("max_concurrency")
+    limit = None if concurrency is None else figures.count("max_concurrency", concurrency, low=1)
+    return rate or None, 1.0 if not burstiness else burstiness**-0.5, limit
+
+
+def _request_details(
+    figures: FigureList, details: Mapping[str, Array], requests: int
+) -> tuple[Array | None, Array | None, Array | None]:
+    """Lengths and starts of each request; None where the file has them not, or not of each."""
+    prompts, outputs, starts = (details.get(name) for name in DETAILS)
+    if prompts is None or outputs is None:
+        figures.notes.append("lengths of single requests are not in the file: all requests have the mean lengths")
+        return None, None, None
+    if not len(prompts) == len(outputs) == requests:
+        raise DesignError(
+            f"{figures.where}: input_lens: {len(prompts):,} and output_lens: {len(outputs):,} entries of {requests:,} requests"
+        )
+    served = (outputs >= 1) & (prompts >= 1)  # a failed request has an output of 0
+    if not (np.isfinite(prompts).all() and np.isfinite(outputs).all() and served.any()):
+        raise DesignError(f"{figures.where}: input_lens, output_lens: expected counts of tokens, 1 or more")
+    if starts is None or len(starts) != requests or not np.isfinite(starts).all():
+        return prompts[served], outputs[served], None
+    return prompts[served], outputs[served], starts[served] - starts[served].min()
+
+
+def _server_settings(server: Mapping[str, Any]) -> dict[str, str]:
+    """Settings of the deployment that SGLang's server states."""
+    tp = server.get("tp_size")
+    return {"mapping.both.tp": str(tp)} if isinstance(tp, int) and not isinstance(tp, bool) and tp >= 1 else {}
+
+
+def _model_name(values: Mapping[str, Any]) -> str:
+    server = values.get("server_info")
+    name = values.get("model_id") or (server.get("model_path") if isinstance(server, Mapping) else None) or ""
+    return str(name)[:80]
