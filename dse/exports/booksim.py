@@ -4,6 +4,7 @@ BookSim 2 itself injects synthetic traffic only. File injection is an extension 
 target and a number of flits. Neither has dependencies: these are in tables of this project beside the trace.
 """
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def traffic_config_lines(chip: Chip, case: NocTrafficCase) -> list[str]:
         "injection_rate_uses_flits = 1;",
         f"injection_rate = {case.rate:.10g};",
         f"packet_size = {case.flits};",
-        f"sample_period = {case.period};",
+        f"sample_period = {max(case.period, ceil(case.packets / (rows * cols * case.rate / case.flits)))};",
         "warmup_periods = 3;",
         "max_samples = 10;",
         "include_queuing = 1;",

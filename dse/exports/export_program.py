@@ -1,10 +1,11 @@
 """Export of the programs of a question to other simulators: files of each target, and a summary."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dse.config.question import Question, build_question
+from dse.evaluators.cost_models.program_trace import ProgramRun
 from dse.exports import booksim, chakra, chakra_programs, chakra_steps, dramsim3, memory_requests, ramulator
 from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, write_summary
 from dse.exports.kernel_programs import PROGRAM_SOFTWARE, case_programs
@@ -15,24 +16,12 @@ from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocT
 Entries = list[dict[str, Any]]
 
 
-class ExportTarget(NamedTuple):
-    """Simulator that an export writes for.
-
-    Attributes:
-        schemas: of its files.
-        write: function of (question, case, fidelity, folder, most) that writes files and returns totals.
-    """
-
-    schemas: Sequence[TraceSchema]
-    write: Callable[[Question, WorkloadCase, str, Path, int], Entries]
-
-
 def export_question(config: dict[str, Any], to: str, folder: Path, most: int) -> Entries:
     """Write the programs of each case for a simulator, with ``summary.json``; returns totals.
 
     Args:
         config: composed question.
-        to: a word of `TARGETS`.
+        to: a word of `SCHEMAS`.
         folder: of the files; made where it is missing.
         most: packets, requests or nodes of one program at most.
 
@@ -43,16 +32,16 @@ def export_question(config: dict[str, Any], to: str, folder: Path, most: int) ->
         raise DesignError(f"export-program --to: {UNSUPPORTED[to]}")
     if not 1 <= most <= LARGEST_MAX_PACKETS:
         raise DesignError(f"export-program --max-packets: must be from 1 to {LARGEST_MAX_PACKETS:,}, got {most:,}")
-    question, target = build_question(config, Path()), TARGETS[to]
+    question = build_question(config, Path())
     cases, entries = question.workload.cases, []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, case in enumerate(cases):
             place = folder / f"case{number}" if len(cases) > 1 else folder
             place.mkdir(exist_ok=True)
-            written = target.write(question, case, config.get("fidelity", "analytical"), place, most)
+            written = _write_case(question, case, to, config.get("fidelity", "analytical"), place, most)
             entries += [{"case": case.label, "folder": place.name if place != folder else ".", **entry} for entry in written]
-        write_summary(folder, target.schemas, entries)
+        write_summary(folder, SCHEMAS[to], entries)
     except DesignError:
         _remove_empty(folder)
         raise
@@ -68,42 +57,44 @@ def _remove_empty(folder: Path) -> None:
             place.rmdir()
 
 
-def _write_booksim(question: Question, case: WorkloadCase, fidelity: str, folder: Path, most: int) -> Entries:
-    if isinstance(case, NocTrafficCase):
-        return [booksim.write_booksim_traffic(question.base.chip, case, "traffic", folder)]
-    return [booksim.write_booksim_program(run, folder, most) for run in case_programs(question.base, case)]
+def write_runs(runs: Sequence[ProgramRun], to: str, folder: Path, most: int) -> Entries:
+    """Write programs for a simulator into a folder that exists; returns totals.
+
+    Raises:
+        DesignError: the simulator does not support them, or there would be too many packets.
+    """
+    if to == "booksim":
+        return [booksim.write_booksim_program(run, folder, most) for run in runs]
+    if to == "chakra":
+        return [chakra_programs.write_chakra_program(run, folder, most) for run in runs]
+    traces = (trace for run in runs for trace in memory_requests.program_traces(run, most))
+    return [MEMORY_WRITERS[to](trace, folder) for trace in traces]
 
 
-def _request_traces(question: Question, case: WorkloadCase, most: int) -> list[memory_requests.RequestTrace]:
-    if isinstance(case, MemoryStreamCase):
-        return [memory_requests.stream_trace(question.base, case, most)]
-    return [trace for run in case_programs(question.base, case) for trace in memory_requests.program_traces(run, most)]
-
-
-def _write_dramsim3(question: Question, case: WorkloadCase, fidelity: str, folder: Path, most: int) -> Entries:
-    return [dramsim3.write_dramsim3(trace, folder) for trace in _request_traces(question, case, most)]
-
-
-def _write_ramulator(question: Question, case: WorkloadCase, fidelity: str, folder: Path, most: int) -> Entries:
-    return [ramulator.write_ramulator(trace, folder) for trace in _request_traces(question, case, most)]
-
-
-def _write_chakra(question: Question, case: WorkloadCase, fidelity: str, folder: Path, most: int) -> Entries:
+def _write_case(question: Question, case: WorkloadCase, to: str, fidelity: str, folder: Path, most: int) -> Entries:
+    """Write one case of a question for a simulator; returns totals."""
     design = question.base
-    if isinstance(case, BatchCase):
+    if to == "booksim" and isinstance(case, NocTrafficCase):
+        return [booksim.write_booksim_traffic(design.chip, case, "traffic", folder)]
+    if to == "chakra" and isinstance(case, BatchCase):
         return chakra_steps.write_chakra_steps(design, case, fidelity, folder, most)
-    if isinstance(case, CollectiveCase) and software_of(design.mapping) not in PROGRAM_SOFTWARE:
+    if to == "chakra" and isinstance(case, CollectiveCase) and software_of(design.mapping) not in PROGRAM_SOFTWARE:
         return [chakra_steps.write_chakra_collective(design, case, fidelity, folder)]
-    return [chakra_programs.write_chakra_program(run, folder, most) for run in case_programs(design, case)]
+    if to in MEMORY_WRITERS and isinstance(case, MemoryStreamCase):
+        return [MEMORY_WRITERS[to](memory_requests.stream_trace(design, case, most), folder)]
+    return write_runs(case_programs(design, case), to, folder, most)
 
 
-TARGETS = {
-    "booksim": ExportTarget(booksim.SCHEMAS, _write_booksim),
-    "chakra": ExportTarget(chakra.SCHEMAS, _write_chakra),
-    "ramulator": ExportTarget(ramulator.SCHEMAS, _write_ramulator),
-    "dramsim3": ExportTarget(dramsim3.SCHEMAS, _write_dramsim3),
+MEMORY_WRITERS = {"dramsim3": dramsim3.write_dramsim3, "ramulator": ramulator.write_ramulator}
+"""Writers of a trace of memory requests by simulator."""
+
+SCHEMAS: dict[str, Sequence[TraceSchema]] = {
+    "booksim": booksim.SCHEMAS,
+    "chakra": chakra.SCHEMAS,
+    "ramulator": ramulator.SCHEMAS,
+    "dramsim3": dramsim3.SCHEMAS,
 }
-"""Simulators by the word of ``--to``."""
+"""Schemas of the files by simulator, the words of ``--to``."""
 
 UNSUPPORTED = {
     "softhier": "SoftHier publishes a C run-time library (github.com/pulp-platform/softhier-sdk at cfddd5c) and no format of "

@@ -31,9 +31,9 @@ def _run_export(typed: Namespace) -> int:
 def _run_export_program(typed: Namespace) -> int:
     from dse.commands.export_output import print_export
     from dse.config.compose import run_with_hydra
-    from dse.exports.export_program import TARGETS, UNSUPPORTED, export_question
+    from dse.exports.export_program import SCHEMAS, UNSUPPORTED, export_question
 
-    words = sorted({*TARGETS, *UNSUPPORTED})
+    words = sorted({*SCHEMAS, *UNSUPPORTED})
     if typed.to not in words:
         named = suggest_nearest(typed.to, words) if typed.to else f"choose one of {', '.join(words)}"
         raise DesignError(f"export-program --to: {f'no simulator {typed.to!r}' if typed.to else 'missing'}; {named}")
@@ -43,7 +43,7 @@ def _run_export_program(typed: Namespace) -> int:
     def export_composed_question(config: dict[str, Any]) -> None:
         with compile_notice("export-program"):
             entries = export_question(config, typed.to, folder, most)
-        print_export(entries, TARGETS[typed.to].schemas, folder, as_json=typed.json)
+        print_export(entries, SCHEMAS[typed.to], folder, as_json=typed.json)
 
     typed.words = name_as_override(typed.words)
     run_with_hydra(hydra_line(typed), export_composed_question)
