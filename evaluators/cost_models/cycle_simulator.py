@@ -28,10 +28,12 @@ from dse.evaluators.machine.fault_routing import add_fault_routes
 from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels, check_within, is_on_last_row
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.machine.router_state import BITS, CORE, HAS, MASK, WAITS, DieLinkPorts, RouterTables, make_router_tables
+from dse.evaluators.machine.task_events import Floor, Tasks
 from dse.evaluators.machine.task_simulator import run_tasks
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.activity_counts import count_activity
 from dse.evaluators.program.kernel_ir import Program
+from dse.space.array_math import Array
 from dse.space.chip import Router
 from dse.space.errors import DesignError
 from dse.space.noc_router import NO_FAULTS, MeshFaults, check_router_buffers, router_cycles
@@ -65,25 +67,47 @@ def simulate_cycles(
             between core and router that is shorter than its router; more or deeper virtual channels than routers support;
             more tasks than can be simulated; or a deadlock, with the channels that wait for one another.
     """
+    machine = simulated_machine(program, fabric, engines, memory, banks, faults)
+    graph, ends, tasks, floor = run_task_graph(program, machine)
+    busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
+    done = np.append(tasks.done, 0.0)  # of what nobody writes
+    ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
+    activity = count_activity(program) + memory_link_activity(program, machine)
+    if faults:  # ways round are longer
+        whole, _ = unroll_program(program, replace(machine, faults=NO_FAULTS), graph.cycle)
+        longer = graph.count_crossings() / max(whole.count_crossings(), 1.0)
+        activity += Activity(hop_bytes=activity.hop_bytes * (longer - 1))
+    return SimulationResult(busy * graph.cycle, activity, *engine_busy_seconds(program, machine), len(tasks.kind), ready)
+
+
+def simulated_machine(
+    program: Program,
+    fabric: MeshFabric,
+    engines: TileEngines | None,
+    memory: MeshChannels | None,
+    banks: ChannelBanks | None,
+    faults: MeshFaults,
+) -> SimulatedMachine:
+    """Machine on which the cycle-level simulator runs a program; arguments as of `simulate_cycles`."""
     check_within(memory, program.rows, program.cols)
     fabric = fabric.on_last_rows(program.rows) if is_on_last_row(memory, program.rows) else fabric
-    machine = SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
-    graph, ends = unroll_program(program, machine, float(fabric.cycle))
+    return SimulatedMachine(fabric, engines, memory, {slot.name: slot for slot in program.slots}, faults, banks)
+
+
+def run_task_graph(program: Program, machine: SimulatedMachine) -> tuple[TaskGraph, dict[str, Array], Tasks, Floor]:
+    """Run the tasks of a program on routers; returns their graph, last writers, times and engines.
+
+    Raises:
+        DesignError: as of `simulate_cycles`.
+    """
+    graph, ends = unroll_program(program, machine, float(machine.fabric.cycle))
     net = _network(graph)
     tasks, packets, circuits, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
         raise DesignError(
             f"chip.noc.vcs: the routers are in a deadlock: {describe_deadlock(net, program.cols)}; increase the channels"
         )
-    busy = float(max(tasks.done.max(initial=0.0), floor.free.max(initial=0.0)))
-    done = np.append(tasks.done, 0.0)  # of what nobody writes
-    ready = {name: done[made].reshape(program.rows, program.cols) * graph.cycle for name, made in ends.items()}
-    activity = count_activity(program) + memory_link_activity(program, machine)
-    if faults:  # ways round are longer
-        whole, _ = unroll_program(program, replace(machine, faults=NO_FAULTS), float(fabric.cycle))
-        longer = graph.count_crossings() / max(whole.count_crossings(), 1.0)
-        activity += Activity(hop_bytes=activity.hop_bytes * (longer - 1))
-    return SimulationResult(busy * graph.cycle, activity, *engine_busy_seconds(program, machine), len(tasks.kind), ready)
+    return graph, ends, tasks, floor
 
 
 def router_of_hop(hop: int, vcs: int, depth: int) -> Router:

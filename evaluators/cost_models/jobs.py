@@ -59,6 +59,11 @@ def communication_seconds(fidelity: str, job: Any, seconds: Any) -> Any:
     return _readers(fidelity)[type(job)].communication_seconds(job, seconds)
 
 
+def find_job_simulator(fidelity: str, job: Any) -> Any:
+    """Simulator of a job at a fidelity, a `simulated_job.JobSimulator`, or its analytical model."""
+    return _readers(fidelity)[type(job)]
+
+
 @cache
 def _readers(fidelity: str) -> dict[type, Any]:
     """Cost models of a kind of job by fidelity, imported on first use."""

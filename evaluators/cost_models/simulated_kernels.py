@@ -82,5 +82,16 @@ def _program(
     return program
 
 
+def build_kernel_program(kernel: MeshKernel) -> Program:
+    """Program of one kernel whose leaves are numbers, as simulators run it."""
+    sizes = tuple(ceil(float(size)) for size in (kernel.shape.m, kernel.shape.k, kernel.shape.n))
+    options = tuple((name, _plain(_number(value))) for name, value in sorted(kernel.options.items()))
+    return _program(kernel.kind, kernel.algorithm, sizes, (int(kernel.mesh.rows), int(kernel.mesh.cols)), options)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray) else value
+
+
 def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) else value

@@ -1,8 +1,20 @@
 """Commands that give results to other programs."""
 
 from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
-from dse.commands.command_record import TRUST_FLAG, Command, CommandFlag, out_flag, split_study
+from dse.commands.command_record import (
+    JSON_FLAG,
+    TRUST_FLAG,
+    Command,
+    CommandFlag,
+    compile_notice,
+    hydra_line,
+    name_as_override,
+    out_flag,
+    split_study,
+)
 from dse.space.errors import DesignError, suggest_nearest
 
 
@@ -14,6 +26,43 @@ def _run_export(typed: Namespace) -> int:
     if to not in FORMATS:
         raise DesignError(f"export --to: no format {to!r}; {suggest_nearest(to, FORMATS)}")
     return export_study(name, to, typed.out, *overrides, trust=typed.trust, everything=typed.all)
+
+
+def _run_export_program(typed: Namespace) -> int:
+    from dse.commands.export_output import print_export
+    from dse.config.compose import run_with_hydra
+    from dse.exports.export_program import SCHEMAS, UNSUPPORTED, export_question
+
+    words = sorted({*SCHEMAS, *UNSUPPORTED})
+    if typed.to not in words:
+        named = suggest_nearest(typed.to, words) if typed.to else f"choose one of {', '.join(words)}"
+        raise DesignError(f"export-program --to: {f'no simulator {typed.to!r}' if typed.to else 'missing'}; {named}")
+    folder = Path(typed.out) if typed.out else Path("runs") / "export" / typed.to
+    most = _read_most(typed.max_packets)
+
+    def export_composed_question(config: dict[str, Any]) -> None:
+        with compile_notice("export-program"):
+            entries = export_question(config, typed.to, folder, most)
+        print_export(entries, SCHEMAS[typed.to], folder, as_json=typed.json)
+
+    typed.words = name_as_override(typed.words)
+    run_with_hydra(hydra_line(typed), export_composed_question)
+    return 0
+
+
+def _read_most(text: str | None) -> int:
+    """Number of ``--max-packets``.
+
+    Raises:
+        DesignError: it is no whole number.
+    """
+    from dse.exports.export_files import MAX_PACKETS
+
+    if not text:
+        return MAX_PACKETS
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise DesignError(f"export-program --max-packets: expected a whole number, got {text!r}")
+    return int(text)
 
 
 def _run_schema(typed: Namespace) -> int:
@@ -59,6 +108,40 @@ dashboard opens in some seconds, the journal has the front, the best of the othe
         ),
         run=_run_export,
         studies=True,
+    ),
+    "export-program": Command(
+        "--to SIMULATOR [overrides]",
+        "packets, memory requests or execution traces of a kernel or a step, for other simulators",
+        """\
+Writes what a kernel or a step does in the input format of another simulator, with the configuration of its network or memory:
+  booksim    packets of a kernel on a mesh with times and dependencies, and its routers; or a configuration of synthetic traffic
+  chakra     execution traces, a file a rank: of the cores of a mesh, of the dies of a step, or of a collective between dies
+  ramulator  loads and stores behind each memory channel of a kernel, or of a stream, and the memory
+  dramsim3   the same with times
+Files name the version of the schema that they follow. What would be too large is refused; --max-packets allows more.""",
+        (
+            CommandFlag(
+                ("--to",),
+                "booksim, chakra, ramulator, dramsim3 or softhier",
+                "SIMULATOR",
+                "booksim",
+                default="none, required",
+                completes="booksim chakra ramulator dramsim3 softhier",
+            ),
+            CommandFlag(("--out",), "folder of the files", "DIR", "traces", default="runs/export/SIMULATOR"),
+            CommandFlag(
+                ("--max-packets",), "packets, requests or nodes of a program at most", "COUNT", "200000", default="200000"
+            ),
+            JSON_FLAG,
+            TRUST_FLAG,
+        ),
+        (
+            "dse export-program chip=wse2 workload=gemm workload.shapes=[64x64x64] mapping.rows=8 --to booksim",
+            "dse export-program chip=h100 model=llama3_8b mapping.both.tp=4 workload.batch=[1] --to chakra",
+            "dse export-program chip=hbm2_legacy workload=stream --to dramsim3 --out traces",
+        ),
+        hydra=True,
+        run=_run_export_program,
     ),
     "schema": Command(
         "[DOCUMENT]",

@@ -122,6 +122,38 @@ def request_addresses(stream: MemoryStreamCase, count: int, part: int, span: int
     return at + part * span
 
 
+class StreamRequests(NamedTuple):
+    """Requests of a stream, those of one requester after the other.
+
+    Attributes:
+        memory: banks that they go to.
+        address: shape (requests,). [B]
+        write: whether each is a write.
+        arrival: time at which each is offered. [s]
+        requester: number of the requester of each.
+    """
+
+    memory: MemorySystem
+    address: Array
+    write: Array
+    arrival: Array
+    requester: Array
+
+
+def stream_requests(design: Design, stream: MemoryStreamCase) -> StreamRequests:
+    """Requests of all requesters of a stream, as simulators play them.
+
+    Raises:
+        DesignError: the memory makes no sense.
+    """
+    memory, requesters = _check_memory(design), int(_stream_plan(design).requesters)
+    count, span = _requester_shares(design, stream)
+    address = np.concatenate([request_addresses(stream, count, part, span) for part in range(requesters)])
+    write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
+    arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
+    return StreamRequests(memory, address, write, arrival, np.repeat(np.arange(requesters), count))
+
+
 class AnalyticalStream(NamedTuple):
     """Analytical result of a stream: time [s], mean read latency [s] and bottleneck."""
 
@@ -247,19 +279,18 @@ def _play_stream(design: Design, stream: MemoryStreamCase) -> dict[str, float]:
 def _memory_report(design: Design, stream: MemoryStreamCase) -> Any:
     from dse.evaluators.machine import memory_system as hbm  # which compiles, or loads what was
 
-    memory, mapping = _check_memory(design), _stream_plan(design)
-    requesters = int(mapping.requesters)
-    count, span = _requester_shares(design, stream)
-    address = np.concatenate([request_addresses(stream, count, part, span) for part in range(requesters)])
-    write = np.random.default_rng([stream.seed]).random(len(address)) < stream.writes
-    arrival = np.tile(np.arange(count), requesters) * (stream.gap * requesters)
+    requests, mapping = stream_requests(design, stream), _stream_plan(design)
+    memory, requesters = requests.memory, int(mapping.requesters)
     ways = None
     if design.chip.mesh is not None:
         ways = crossing.requester_mesh(
             *_mesh_ends(design)[:3], requesters, tile_fabric(design.chip), float(memory.clock), float(memory.access)
         )
-    windows, by = np.full(requesters, int(mapping.window)), np.repeat(np.arange(requesters), count)
-    return hbm.simulate_memory(memory, address, stream.request, write, arrival, windows=windows, requester=by, ways=ways)
+    windows = np.full(requesters, int(mapping.window))
+    return hbm.simulate_memory(
+        memory, requests.address, stream.request, requests.write, requests.arrival,
+        windows=windows, requester=requests.requester, ways=ways,
+    )  # fmt: skip
 
 
 def _design_row(design: Design, row: int) -> Design:

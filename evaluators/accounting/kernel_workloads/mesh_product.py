@@ -114,7 +114,7 @@ def limits(design: Design, kernel: MeshKernel) -> list[Limit]:
     """Limits of core memory, mesh sides, routing paths and chunks, for the chosen algorithm."""
     if not kernel.rivals:
         return _algorithm_limits(design, kernel)
-    best = rivals.find_fastest_index(kernel, _product_machine(design), closed.kernel_cost)
+    best = rivals.find_fastest_index(kernel, product_machine(design), closed.kernel_cost)
     each = [_algorithm_limits(design, kernel_with_algorithm(kernel, rival.word)) for rival in kernel.rivals]
     if not isinstance(best, np.ndarray):
         return each[best]
@@ -146,7 +146,7 @@ def _algorithm_limits(design: Design, kernel: MeshKernel) -> list[Limit]:
 def kernel_outcome(design: Design, kernel: MeshKernel, fidelity: str) -> KernelOutcome:
     """Time, communication and utilisation of a product; energy from rated power if the chip has one."""
     _refuse_closed(design, kernel, fidelity)
-    chip, machine = design.chip, _product_machine(design)
+    chip, machine = design.chip, product_machine(design)
     assert machine.fabric is not None
     cost = READERS[fidelity].kernel(kernel, machine)
     multiplying = rivals.map_choices(kernel, machine, closed.kernel_cost, lambda kernel: _multiply_seconds(kernel, machine))
@@ -165,7 +165,7 @@ def kernel_breakdown(
 ) -> tuple[list[BreakdownRow], TimelineSpans]:
     """Breakdown rows of local products and of communication that is not overlapped."""
     _refuse_closed(design, kernel, fidelity)
-    machine = _product_machine(design)
+    machine = product_machine(design)
     (kernel,) = rivals.kernels_by_choice(kernel, machine, closed.kernel_cost)
     activity = READERS[fidelity].kernel(kernel, machine).activity
     parts = {name: float(value) for name, value in attributed(kernel, machine, fidelity).items()}
@@ -195,7 +195,7 @@ def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
     """A product scaled to fewer cores, with the algorithm of the whole mesh."""
-    (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), _product_machine(design), closed.kernel_cost)
+    (kernel,) = rivals.kernels_by_choice(prepare_case(design, (case,)), product_machine(design), closed.kernel_cost)
     mapping = _product_plan(design)
     whole = int(mapping.rows), int(mapping.cols or mapping.rows)
     rows, cols = submesh_sides(*whole, side, _least_cores(kernel.algorithm, mapping))
@@ -239,7 +239,8 @@ def _refuse_closed(design: Design, kernel: MeshKernel, fidelity: str) -> None:
         )
 
 
-def _product_machine(design: Design) -> HardwareModel:
+def product_machine(design: Design) -> HardwareModel:
+    """Machine of a product: the mesh of a wafer, or that of tiles with engines of their own."""
     return mesh_program_machine(design.chip) if design.chip.tile is None else tile_core_machine(design.chip)
 
 

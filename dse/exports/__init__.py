@@ -1,0 +1,1 @@
+"""Programs and traffic in the input formats of other simulators."""
