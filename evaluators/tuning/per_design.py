@@ -19,11 +19,12 @@ def compute_metrics_per_design(
 
     Args:
         design: leaves may be arrays over designs.
-        cases: cases to evaluate.
-        metrics: metrics of one scalar design and one case.
+        cases: cases to evaluate; one of them may stand for several lengths or batches.
+        metrics: metrics of one scalar design and one case; shape (lengths, 1) of a case that stands for several.
 
     Returns:
-        By name, shape (cases, designs); floats where there is one of each. Not a number where a design has no such metric.
+        By name, shape (cases, designs), or (cases, lengths, designs); floats where there is one of each. Not a number where a
+        design has no such metric.
     """
     wide = [(address, np.ravel(value)) for address, value, _ in iterate_leaves(design) if isinstance(value, np.ndarray)]
     count = max((len(values) for _, values in wide), default=1)
@@ -32,8 +33,12 @@ def compute_metrics_per_design(
         leaves = replace_leaves(design, {address: values[place if len(values) > 1 else 0].item() for address, values in wide})
         for row, case in enumerate(cases):
             for name, value in compute_all(metrics(leaves, case)).items():
-                found_metrics.setdefault(name, np.full((len(cases), count), np.nan))[row, place] = value
-    return found_metrics if wide or len(cases) > 1 else {name: float(values[0, 0]) for name, values in found_metrics.items()}
+                lengths = np.asarray(value)[..., 0] if np.ndim(value) else value
+                empty = np.full((len(cases), *np.shape(lengths), count), np.nan)
+                found_metrics.setdefault(name, empty)[row, ..., place] = lengths
+    if wide or len(cases) > 1:
+        return found_metrics
+    return {name: float(values[0, 0]) if values.ndim == 2 else values for name, values in found_metrics.items()}
 
 
 def select_rows(design: Design, rows: Any, apart: tuple[str, ...] = ()) -> Design:

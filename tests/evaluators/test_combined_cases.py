@@ -75,3 +75,13 @@ def test_results_of_other_combinations_have_other_keys() -> None:
 def test_shares_that_are_none_are_refused(word: str, text: str) -> None:
     with pytest.raises(DesignError, match=text):
         dse.evaluate([*WORDS, word])
+
+
+def test_cases_of_a_die_with_simulated_banks_are_those_of_each_alone() -> None:
+    words = [
+        *("chip=h100", "model=llama3_8b", "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=5", "stack=ideal"),
+        *("workload.prompt=[64]", "workload.output=[4]", "fidelity=events"),
+    ]
+    together = dse.evaluate([*words, "workload.batch=[2,4]"])
+    for case, batch in zip(together.cases, (2, 4), strict=True):
+        assert case.metrics["latency"] == dse.evaluate([*words, f"workload.batch=[{batch}]"]).metrics["latency"]
