@@ -11,6 +11,9 @@ START = -1
 """Place of what a graph starts from: embedded tokens, or hidden states that come in."""
 
 NOTHING: frozenset[int] = frozenset()
+JOINING = ("cat", "concat", "stack", "sequenceat")
+"""Views of several tensors side by side."""
+
 ONE = Size.constant(1)
 
 
@@ -136,12 +139,14 @@ class Flow:
         meaning, data = operation_of(node.target), [name for name in node.inputs if self.sources(name)]
         if name in self._bases.values() and meaning.kind == CREATE:
             return self._copied_size(name) or count
-        if meaning.name in ("cat", "concat", "stack") and data:
+        if meaning.name in JOINING and data:
             return _sum(self.own_size(each) for each in node.inputs)
+        if meaning.kind == VIEW:
+            own = self.own_size(node.inputs[0])
+            double = Size.constant(2 if meaning.name == "view_as_real" else 1)
+            return _least(count, None if own is None else own * double)
         if not data:
             return count
-        if meaning.kind == VIEW:
-            return _least(count, self.own_size(data[0]))
         if len(data) == 1 and meaning.kind in ("elements", "unknown") and count in (None, self.tensor(data[0]).count):
             return self.own_size(data[0])
         return count
@@ -212,11 +217,14 @@ class Flow:
         if start in node.outputs or not node.outputs:
             return
         inputs = [name for name in node.inputs if name]
+        if meaning.kind == VIEW and meaning.name not in JOINING:
+            inputs = inputs[:1]  # others are shapes, and tensors of whose shape or type a view is
         data: frozenset[int] = frozenset().union(*(self.sources(name) for name in inputs))
         stored: frozenset[str] = frozenset().union(*(self._weights.get(name, NOTHING_STORED) for name in inputs))
-        if meaning.name == "copy" and len(inputs) > 1:
+        if meaning.name == "copy" and len(node.inputs) > 1:
+            data = self.sources(node.inputs[1])
             base = self._bases.get(inputs[0], inputs[0])
-            self._sources[base] = data
+            self._sources[base] = self.sources(base) | data
         elif meaning.kind == CREATE:
             data, stored = NOTHING, NOTHING_STORED
         elif data and meaning.kind != VIEW:

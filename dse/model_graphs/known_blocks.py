@@ -102,6 +102,7 @@ def _grouped(flow: Flow, block: Block, attention: KernelStep) -> Iterator[tuple[
         return
     own: Fields = {"heads": a.heads, "kv_heads": a.kv_heads, "head_dim": a.qk_dim, "rope": _rotated_share(block, a)}
     own |= ({"v_dim": a.v_dim} if a.v_dim != a.qk_dim else {}) | ({"window": a.window} if a.window else {})
+    own |= {"sinks": True} if sum(_values(flow, name) for name in a.weights) == a.heads else {}
     own |= {"qk_norm": True} if any(step.width == a.qk_dim for step in norms[1]) else {}
     common = norms[0] | ({"gate": gates[left]} if left else {})
     common |= {"qkv_bias": True} if any(_has_bias(flow, step) for step in into) else {}

@@ -63,14 +63,18 @@ def graph_model(graph: ModelGraph) -> Fields:
 
 
 def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
-    """Layers as pairs of a mixing and an FFN, where blocks are such; others by their operators."""
+    """Layers as pairs of a mixing and an FFN, where blocks are such; others by their operators.
+
+    A model mixes tokens in some layer, so that blocks of a graph without attention are described.
+    """
     layers: list[GraphLayer] = []
+    attends = any(block.attends for block in blocks)
     place = 0
     while place < len(blocks):
         mixing = blocks[place]
         known = known_mixing(flow, mixing)
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
-        if not mixing.attends and known is None and known_feeding(flow, mixing) is not None:
+        if attends and not mixing.attends and known_feeding(flow, mixing) is not None:
             layers.append(_layer(flow, None, None, mixing))
             place += 1
             continue
@@ -135,7 +139,7 @@ def _kinds(graph: ModelGraph, layers: list[GraphLayer]) -> Fields:
         fields["experts"] = experts[0] | {"dense_layers": leading}
         return fields | merged
     for layer, each in zip(layers, own, strict=True):
-        if experts and not layer.described and "ffn" not in each:
+        if experts and "ffn" not in each:
             each["ffn"] = "experts" if "experts" in layer.own else "dense"
     if all(each == own[0] for each in own) and own[0].get("ffn") in (None, "experts") and "mixing" not in own[0]:
         return fields | {key: value for key, value in own[0].items() if key != "ffn"}

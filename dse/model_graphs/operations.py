@@ -18,7 +18,8 @@ NAMES: dict[str, frozenset[str]] = {
         """view reshape transpose permute t expand unsqueeze squeeze slice select split split_with_sizes chunk cat concat
         contiguous clone to copy to_copy cast castlike alias flatten unflatten detach dropout identity getitem narrow movedim
         repeat_interleave repeat tile unbind stack lift_fresh_copy unsafe_view view_as expand_as type_as float half bfloat16
-        swapaxes adjoint mt numpy_t native_dropout dequantizelinear split_to_sequence sequenceat pad constant_pad_nd"""
+        swapaxes adjoint mt numpy_t
+        view_as_real view_as_complex native_dropout dequantizelinear split_to_sequence sequenceat pad constant_pad_nd"""
     ),
     CREATE: _words(
         """sym_size sym_numel assert_tensor_metadata assert_scalar assert_async sym_constrain_range_for_size arange range shape

@@ -91,7 +91,7 @@ def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
             weight
             for place in step.members
             for table in flow.tables(place)
-            if (count := flow.count(table)) is not None and count.grows_with == "step"
+            if (own := flow.own_size(table)) is not None and own.grows_with == "step"
             for weight in flow.weights(table)
             if _is_weight(flow, weight)
         )
@@ -203,50 +203,52 @@ class _StepMaker:
 
     def _written_out_attention(self, softmax: int) -> KernelStep | None:
         """Attention as a product, a softmax and a product; None where the softmax is of something else."""
-        scores, before, masks = self._scores(softmax)
-        output, after = self._weighted_sum(softmax)
-        if scores is None or output is None:
+        scores, masks = self._scores(softmax)
+        output, between = (None, []) if scores is None else self._weighted_sum(scores)
+        if scores is None or output is None or softmax not in between:
             return None
         flow = self._flow
         queries, keys = flow.operands(scores)[-2:]
-        inside = {softmax, *before, *after, scores}
+        inside = {scores, *between}
         values = [name for name in flow.operands(output) if not flow.sources(name) <= inside]
         if len(values) != 1:
             return None
-        members = (*sorted({*before, *after, scores, softmax}), output)
+        members = (*sorted(inside), output)
         return self._attention_step(members, [queries, keys, values[0]], 0, masks)
 
-    def _scores(self, softmax: int) -> tuple[int | None, list[int], list[str]]:
-        """The product whose results a softmax takes, elements between them, and their masks."""
-        flow, place, between, masks = self._flow, softmax, list[int](), list[str]()
-        while True:
+    def _scores(self, softmax: int) -> tuple[int | None, list[str]]:
+        """The product whose results a softmax takes over elements, and their masks; None where there is none."""
+        flow, masks, products = self._flow, list[str](), set[int]()
+        seen, frontier = {softmax}, [softmax]
+        while frontier:
+            place = frontier.pop()
             masks += flow.tables(place)
-            sources = self._operand(place)
-            if len(sources) != 1:
-                return None, [], []
-            (source,) = sources
-            if source == START or source in self._used:
-                return None, [], []
-            if flow.meanings[source].kind == PRODUCT:
-                return (source if self._is_of_two(source) else None), between, masks
-            if flow.meanings[source].kind != ELEMENTS:
-                return None, [], []
-            between.append(source)
-            place = source
+            for source in (source for name in flow.operands(place) for source in flow.sources(name)):
+                if source == START or source in self._used:
+                    return None, []
+                if flow.meanings[source].kind == PRODUCT:
+                    products.add(source)
+                elif flow.meanings[source].kind != ELEMENTS:
+                    return None, []
+                elif source not in seen:
+                    seen.add(source)
+                    frontier.append(source)
+        scores = products.pop() if len(products) == 1 else None
+        return (scores, masks) if scores is not None and self._is_of_two(scores) else (None, [])
 
-    def _weighted_sum(self, softmax: int) -> tuple[int | None, list[int]]:
-        """The product of the results of a softmax with values, and elements between them."""
-        flow, between, frontier = self._flow, set[int](), [softmax]
+    def _weighted_sum(self, scores: int) -> tuple[int | None, list[int]]:
+        """The product of weights from scores with values, and what is between; None where scores go elsewhere too."""
+        flow, between, frontier = self._flow, set[int](), [scores]
         products: set[int] = set()
         while frontier:
             for taker in flow.takers[frontier.pop()]:
                 if flow.meanings[taker].kind == PRODUCT and self._is_of_two(taker):
                     products.add(taker)
-                elif flow.meanings[taker].kind == ELEMENTS and taker not in between:
+                elif flow.meanings[taker].kind not in (ELEMENTS, SOFTMAX):
+                    return None, []
+                elif taker not in between:
                     between.add(taker)
                     frontier.append(taker)
-                elif flow.meanings[taker].kind != ELEMENTS:
-                    return None, []
         return (products.pop(), sorted(between)) if len(products) == 1 else (None, [])
 
     def _is_of_two(self, place: int) -> bool:
@@ -302,7 +304,7 @@ class _StepMaker:
             return self._product_of_two(place, size)
         weight = weights[0] if weights else gathered
         assert weight is not None
-        stored = flow.count(weight)
+        stored = flow.own_size(weight)
         columns = flow.last_size(output) or 1
         left = [name for name in flow.operands(place) if name not in (weight,)]
         inner = self._inner(place, left[0], weight)
@@ -384,7 +386,9 @@ class _StepMaker:
             flow.meanings[place].operations * work.coefficient / most for place, work in zip(members, sizes, strict=True)
         )
         taken = {name for place in members for name in flow.operands(place) if not flow.sources(name) <= inside}
-        unknown = tuple(flow.meanings[place].name for place in members if flow.meanings[place].kind == UNKNOWN)
+        names = [flow.meanings[place].name for place in members if flow.meanings[place].kind == UNKNOWN]
+        lone = any(flow.meanings[place].kind == SOFTMAX for place in members) and size.grows_with == "pair"
+        unknown = (*names, *(("softmax_of_pairs",) if lone else ()))
         turned = [
             flow.last_size(flow.nodes[place].outputs[0]) or 0
             for place in members

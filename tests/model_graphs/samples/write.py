@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from transformers import (
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MixtralConfig,
@@ -95,6 +97,30 @@ class WrittenOut(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.second(x))))
 
 
+class WithCache(nn.Module):
+    """A layer of attention to cached keys and values beside new ones, and a gated FFN, as inference engines run it."""
+
+    def __init__(self, hidden: int = 48, heads: int = 6, kv_heads: int = 2, dim: int = 10, wide: int = 70) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
+        self.norm, self.after = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
+        self.q, self.out = nn.Linear(hidden, heads * dim, bias=False), nn.Linear(heads * dim, hidden, bias=False)
+        self.k, self.v = nn.Linear(hidden, kv_heads * dim, bias=False), nn.Linear(hidden, kv_heads * dim, bias=False)
+        self.gate, self.up = nn.Linear(hidden, wide, bias=False), nn.Linear(hidden, wide, bias=False)
+        self.down = nn.Linear(wide, hidden, bias=False)
+
+    def forward(self, x: Tensor, past_k: Tensor, past_v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        normed = self.norm(x)
+        q = self.q(normed).unflatten(-1, (self.heads, self.dim)).transpose(1, 2)
+        k = self.k(normed).unflatten(-1, (self.kv_heads, self.dim)).transpose(1, 2)
+        v = self.v(normed).unflatten(-1, (self.kv_heads, self.dim)).transpose(1, 2)
+        k, v = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        normed = self.after(x)
+        return x + self.down(nn.functional.silu(self.gate(normed)) * self.up(normed)), k, v
+
+
 class CountedRows(nn.Module):
     """A layer whose shapes depend on values: rows above zero alone are multiplied."""
 
@@ -124,6 +150,7 @@ def models() -> dict[str, nn.Module]:
             MixtralConfig(intermediate_size=72, num_local_experts=8, num_experts_per_tok=3, **GROUPED, **COMMON)
         ),
         "deepseek": DeepseekV3ForCausalLM(deepseek),
+        "gemma2": Gemma2ForCausalLM(Gemma2Config(intermediate_size=88, head_dim=12, sliding_window=64, **GROUPED, **COMMON)),
     }
 
 
@@ -147,7 +174,7 @@ def layers() -> dict[str, nn.Module]:
 
 
 def export(name: str, module: nn.Module, example: Tensor, formats: tuple[str, ...]) -> None:
-    """Export a module in some formats, without values of weights."""
+    """Export a module in some formats, without values of weights; core is .pt2 in the core operators of PyTorch."""
     for value in (*module.parameters(), *module.buffers()):
         if value.is_floating_point():
             nn.init.normal_(value)
@@ -157,13 +184,32 @@ def export(name: str, module: nn.Module, example: Tensor, formats: tuple[str, ..
     if "pt2" in formats:
         with torch.no_grad():
             program = torch.export.export(module, (example,), dynamic_shapes={argument: sizes}, strict=False)
-        buffer = io.BytesIO()
-        torch.export.save(program, buffer)
-        strip_program(buffer, HERE / f"{name}.pt2")
+        save(program, name)
+        if "core" in formats:
+            save(program.run_decompositions(), f"{name}_core")
     if "onnx" in formats:
         with torch.no_grad():
             made = torch.onnx.export(module, (example,), dynamic_shapes={argument: sizes}, dynamo=True)
         strip_onnx(made.model_proto, HERE / f"{name}.onnx")
+
+
+def save(program: Any, name: str) -> None:
+    """Save an exported program without values of weights."""
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    strip_program(buffer, HERE / f"{name}.pt2")
+
+
+def export_with_cache() -> None:
+    """Export the layer with cached keys and values in both formats."""
+    batch, tokens, past = (torch.export.Dim(name, min=2, max=512) for name in ("batch", "tokens", "past"))
+    example = torch.zeros(2, 3, 48), torch.zeros(2, 2, 5, 10), torch.zeros(2, 2, 5, 10)
+    sizes = {"x": {0: batch, 1: tokens}, "past_k": {0: batch, 2: past}, "past_v": {0: batch, 2: past}}
+    layer = WithCache().eval()
+    with torch.no_grad():
+        save(torch.export.export(layer, example, dynamic_shapes=sizes), "with_cache")
+        made = torch.onnx.export(layer, example, dynamic_shapes=sizes, dynamo=True)
+    strip_onnx(made.model_proto, HERE / "with_cache.onnx")
 
 
 def strip_program(buffer: io.BytesIO, path: Path) -> None:
@@ -204,11 +250,15 @@ def main() -> None:
     assert onnx.__version__
     for name, model in models().items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
-            formats = ("pt2", "onnx") if name in ("llama", "qwen3") else ("pt2",)  # no ONNX operator for grouped experts
+            formats = (
+                ("pt2", "core", "onnx") if name in ("llama", "qwen3") else ("pt2",)
+            )  # no ONNX operator for grouped experts
             export(name, Logits(model), torch.zeros(2, 8, dtype=torch.long), formats)
     for name, model in published_models().items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             export(name, Logits(model), torch.zeros(2, 8, dtype=torch.long, device="meta"), ("pt2",))
+    if len(sys.argv) < 2 or "with_cache" in sys.argv[1:]:
+        export_with_cache()
     for name, layer in layers().items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             formats = ("pt2",) if name == "counted_rows" else ("pt2", "onnx")
