@@ -23,6 +23,7 @@ from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.measurements.measurement_files import FileOptions, read_measurements
 from dse.config.record_parser import parse_setting
+from dse.evaluators.malloc_settings import keep_freed_memory
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import integer_field, iterate_leaves
@@ -61,6 +62,7 @@ def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calib
     Raises:
         DesignError: a file, a load or a design that cannot be understood, or figures that determine no constant.
     """
+    keep_freed_memory()  # each simulated load takes and returns some hundred megabytes
     options, known = read_options(words), read_file_options(words)
     typed = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
     checks = [Path(name) for name in options.checks]
