@@ -1,4 +1,4 @@
-"""Calibration on files of measurements: runs of engines and kernels become rows, and what these determine is fitted.
+"""Calibration on files of engines and profilers, of the constants that their figures determine.
 
 Which figures are fitted is fixed before any result is seen (`measured_run.FITTED_METRICS`); all others are checks.
 """
@@ -176,5 +176,5 @@ def _refuse_guesses(runs: Sequence[MeasuredRun], typed: Sequence[str]) -> None:
     if "chip" not in named:
         raise DesignError("calibrate: no file states the chip; name the one that was measured, as in chip=h100")
     if "model" not in named and any(run.load is not None for run in runs):
-        said = f"the file names {model!r}; " if model else ""
-        raise DesignError(f"calibrate: {said}name the model that was measured, as in model=llama3_8b (dse list models)")
+        name_text = f"the file names {model!r}; " if model else ""
+        raise DesignError(f"calibrate: {name_text}name the model that was measured, as in model=llama3_8b (dse list models)")
