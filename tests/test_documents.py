@@ -53,6 +53,7 @@ LESS = [
         "workload.shapes=[2048x2048x2048] screen.limit=16 verify.designs=1 verify.off_front=1 verify.submesh=4",
     ),
     (r"^fleet ", "workload.requests=60 workload.output=16"),
+    (r"^calibrate (vllm|sglang|metrics)", "workload.requests=8"),
     (r"^evaluate chip=tile_gh200 model=.*events", "workload.batch=[1] workload.prompt=256 workload.output=2"),
     (r"^evaluate .*workload=serving(?!.*conv.csv)", "workload.requests=16"),
     (
@@ -79,7 +80,9 @@ LESS = [
 ]
 """Of commands that match, the overrides that make them short; the last words win."""
 
+MEASURED = ROOT / "tests/calibrate/files"
 BROUGHT: dict[str, Callable[[], str | bytes]] = {
+    **{path.name: path.read_text for path in sorted(MEASURED.iterdir())},
     "measured.csv": (ROOT / "tests/calibrate/measured.csv").read_text,
     "Qwen3-8B/config.json": (ROOT / "tests/dse/hf/qwen3_8b.json").read_text,
     "layer.pt2": (ROOT / "tests/model_graphs/samples/two_attentions.pt2").read_bytes,

@@ -200,7 +200,7 @@ def split_list(text: str) -> tuple[str, ...]:
 def fit_rows(
     path: Path, rows: Sequence[MeasuredRow], constants: tuple[FittedConstant, ...], options: CalibrateOptions
 ) -> Calibration:
-    """Fit constants to rows.
+    """Fit constants to measured rows, and simulate all rows with the constants before and after.
 
     Args:
         path: of the rows, for messages.
@@ -349,7 +349,10 @@ RANGE = re.compile(r"(?P<address>[\w.]+)\s*(?:=\s*(?P<low>.+?)\s*\.\.\s*(?P<high
 
 
 def parse_constant(text: str, design: Design) -> FittedConstant:
-    """A constant by its address, or by its address and a range, as in ``chip.hbm.strided_row_overhead=0..20 ns``."""
+    """Constant by its address, or by its address and a range.
+
+    A range stands after the address, as in ``chip.hbm.strided_row_overhead=0..20 ns``.
+    """
     interval = RANGE.fullmatch(text)
     if interval is None:
         raise DesignError(

@@ -1,4 +1,4 @@
-"""Which constants of a stack some measured rows determine, before any is fitted, from how the rows depend on each.
+"""Constants of a stack that measured rows determine, chosen by elasticities before any is fitted.
 
 Columns of elasticities are taken one after the other, each time the one with most left after those before it are projected
 out (a QR decomposition with pivots). What is left of a column says how much the rows tell of its constant alone.
@@ -33,7 +33,9 @@ class UndeterminedConstant:
 
 
 def elasticities(model: Callable[[Vector], Vector], start: Vector, scale: Vector, low: Vector, high: Vector) -> Vector:
-    """Change of the logarithm of each row by the relative change of each constant, shape (rows, constants). [-]
+    """Elasticity of each measured row by each constant, shape (rows, constants). [-]
+
+    It is the change of the logarithm of a simulated row by the relative change of a constant.
 
     Args:
         model: simulated rows, shape (vectors, rows), of constants, shape (vectors, constants).

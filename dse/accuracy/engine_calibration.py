@@ -1,4 +1,4 @@
-"""Calibration on files of measurements: runs of engines and kernels become rows, and what these determine is fitted.
+"""Calibration on files of engines and profilers, of the constants that their figures determine.
 
 Which figures are fitted is fixed before any result is seen (`measured_run.FITTED_METRICS`); all others are checks.
 """
@@ -23,6 +23,7 @@ from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.measurements.measurement_files import FileOptions, read_measurements
 from dse.config.record_parser import parse_setting
+from dse.evaluators.malloc_settings import keep_freed_memory
 from dse.space.design import Design
 from dse.space.errors import DesignError
 from dse.space.fields import integer_field, iterate_leaves
@@ -61,6 +62,7 @@ def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calib
     Raises:
         DesignError: a file, a load or a design that cannot be understood, or figures that determine no constant.
     """
+    keep_freed_memory()  # each simulated load takes and returns some hundred megabytes
     options, known = read_options(words), read_file_options(words)
     typed = tuple(word for word in words if word.partition("=")[0] not in CALIBRATE_OPTIONS)
     checks = [Path(name) for name in options.checks]
@@ -174,5 +176,5 @@ def _refuse_guesses(runs: Sequence[MeasuredRun], typed: Sequence[str]) -> None:
     if "chip" not in named:
         raise DesignError("calibrate: no file states the chip; name the one that was measured, as in chip=h100")
     if "model" not in named and any(run.load is not None for run in runs):
-        said = f"the file names {model!r}; " if model else ""
-        raise DesignError(f"calibrate: {said}name the model that was measured, as in model=llama3_8b (dse list models)")
+        name_text = f"the file names {model!r}; " if model else ""
+        raise DesignError(f"calibrate: {name_text}name the model that was measured, as in model=llama3_8b (dse list models)")

@@ -1,1 +1,1 @@
-"""Simulators that are other programs: a process of their own, or a service by HTTP, as a fidelity of designs."""
+"""Simulators that are other programs or services by HTTP, as fidelities of designs."""

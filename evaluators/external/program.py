@@ -1,6 +1,7 @@
-"""A simulator that is a program: started for each design in a temporary folder, within bounds of time, memory and output.
+"""A simulator that is a program: one start for each design, within bounds of time, memory and output.
 
-Files go in and come out. The program has a process group of its own, which ends with it. Whatever goes wrong is one line.
+Files go in and come out of a temporary folder. The program has a process group of its own, which ends with it. Whatever goes
+wrong is one line.
 """
 
 import contextlib

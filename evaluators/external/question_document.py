@@ -1,4 +1,4 @@
-"""A design and a case of a workload as a document of names and numbers, for programs that know no class of this package.
+"""A design and a case of a workload as a document of names and numbers, for other programs.
 
 Numbers are in SI. Settings have the addresses that overrides have, and absent ones are left out.
 """

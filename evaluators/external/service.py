@@ -1,4 +1,4 @@
-"""A simulator that is a service by HTTP: a document is posted, and metrics come back, within bounds of time and size."""
+"""A simulator that is a service by HTTP: a document is posted, and metrics come back within bounds."""
 
 import json
 import time
@@ -77,10 +77,10 @@ class ExternalService:
                 content = self._read_bounded(response, until)
         except HTTPError as error:
             with error:
-                said = self._last_line(error)
+                last_line = self._last_line(error)
             if error.code >= 500 or error.code in RETRIED_STATUS:
-                raise TransientError(f"status {error.code}{said}") from None
-            raise DesignError(f"status {error.code}{said}") from None
+                raise TransientError(f"status {error.code}{last_line}") from None
+            raise DesignError(f"status {error.code}{last_line}") from None
         except TimeoutError:
             raise TransientError(f"no answer within {self.time_limit:g} s") from None
         except URLError as error:

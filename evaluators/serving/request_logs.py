@@ -1,4 +1,4 @@
-"""Logs of requests to APIs of OpenAI's kind, an object a line, as rows of a trace: counts of tokens and the time of each.
+"""Logs of requests to APIs of OpenAI's kind, an object a line, as rows of a trace.
 
 A line is a response, a request with its response, or a result of a batch. Counts are those of ``usage``; names of the chat,
 completions and responses interfaces are known. Texts are not read.
@@ -49,8 +49,9 @@ def _find_answer(row: Any, depth: int = 0) -> Mapping[str, Any] | None:
         return None
     if isinstance(row.get(USAGE), Mapping):
         return row
-    inner = (row.get(name) for name in ("response", "body", "result", "output", "answer"))
-    return next((found for each in inner if (found := _find_answer(each, depth + 1)) is not None), None)
+    parts = (row.get(name) for name in ("response", "body", "result", "output", "answer"))
+    answers = (_find_answer(part, depth + 1) for part in parts)
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def _has_failed(row: Mapping[str, Any]) -> bool:

@@ -1,1 +1,1 @@
-"""Files of measurements that inference engines, load generators and profilers write, read by their content."""
+"""Files of measurements of inference engines, load generators and profilers, read by content."""

@@ -1,6 +1,6 @@
 """Results of ``vllm bench serve`` (JSON) and ``sglang.bench_serving`` (JSON lines) as measured runs.
 
-Keys are those that vllm/benchmarks/serve.py and python/sglang/bench_serving.py write, read in their versions 0.12 and 0.5.
+Keys are those of vllm/benchmarks/serve.py at commit def9ce8 and of python/sglang/bench_serving.py at commit 0c69f5b.
 Neither file states its version. Times are in milliseconds where a key ends in ``_ms``, else in seconds.
 """
 

@@ -1,4 +1,4 @@
-"""JSON of any size, read from its beginning to its end without holding it: small values are kept, long ones are streamed.
+"""Streaming reader of JSON of any size: small values are kept, long ones are passed over.
 
 The standard library decodes single values. What lies between two values, and what nobody wants, is passed over by a regular
 expression, so that a gigabyte takes some ten seconds and some megabytes.
@@ -41,7 +41,7 @@ class JsonScanner:
         return self._peek()
 
     def read_value(self) -> Any:
-        """Decode the next value.
+        """Decode the next value of the stream.
 
         Raises:
             DesignError: no JSON, a file that ends inside the value, or one of more than `MAX_VALUE_CHARS`.

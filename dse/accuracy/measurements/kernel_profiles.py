@@ -1,4 +1,4 @@
-"""Kernel times of profilers as measured runs: traces and tables of torch.profiler, and summaries of nsys.
+"""Kernel times of torch.profiler (traces, tables) and of nsys (summaries) as measured runs.
 
 A trace with the shapes of operators (``record_shapes=True``) gives the time of each product by its shape. A summary gives the
 total time of kernels; with the number of times that the profiled workload ran, that is the time of the workload on kernels.
@@ -21,7 +21,7 @@ from dse.space.errors import DesignError
 KINDS = (
     ("collectives", r"nccl|all_?reduce|all_?gather|reduce_?scatter|multimem|cross_device"),
     ("attention", r"flash|fmha|attention|attn|paged|mla_"),
-    ("products", r"gemm|nvjet|cutlass|xmma|cublas|matmul|splitk|s\d+816"),
+    ("products", r"gemm|nvjet|cutlass|xmma|cublas|matmul|splitk|cijk_|s\d+816|(?:^|_)mm(?:_|$)"),
 )
 """Kinds of kernels by patterns of their names; others are elementwise."""
 OTHER = "elementwise and others"
@@ -34,8 +34,8 @@ CHECK_EVERY = 5
 """Every so many shapes, by their time, one is a check."""
 MIN_KERNEL_S = 1e-7
 NSYS_COLUMNS = ("Total Time (ns)", "Instances", "Name")
-KEY_AVERAGES = re.compile(r"^\s*Name\s{2,}.*# of Calls", re.MULTILINE)
 SELF_TIMES = ("Self CUDA", "Self XPU", "Self Device")
+DEVICE_TOTAL = re.compile(r"Self (?:CUDA|XPU|Device) time total: ([0-9.]+)(us|ms|s)\b")
 TIME = re.compile(r"([0-9.]+)(us|ms|s)")
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -84,8 +84,9 @@ class TraceEvents:
         self.count += 1
         if self.count > MAX_EVENTS:
             raise DesignError(f"{self.path}: more than {MAX_EVENTS:,} kernels; profile fewer steps")
-        self.totals[kind_of_kernel(str(event.get("name", "")))] += value * 1e-6
-        if isinstance(identity, int):
+        kind = kind_of_kernel(str(event.get("name", "")))
+        self.totals[kind] += value * 1e-6
+        if isinstance(identity, int) and kind == "products":  # others may follow under the same id
             self.kernels[identity] += value * 1e-6
 
     def finish(self, number: int, runs: int) -> MeasuredRun:
@@ -133,7 +134,7 @@ def total_run(path: Path, source: str, seconds: float, runs: int, notes: list[st
         raise DesignError(f"{path}: the kernels took no time; nothing was measured")
     if runs < 1:
         raise DesignError(
-            f"{path}: {'; '.join(notes)}; without shapes these determine no constant by themselves: set runs=N, how often the "
+            f"{path}: {'; '.join(notes)}; without shapes these alone determine no constant: set runs=N, how often the "
             "profiled workload ran (times devices), and name it, as in workload.batch=[8]"
         )
     figure = MeasuredFigure("latency", seconds / runs, seconds / runs, f"kernels of one of {runs:,} runs (s)", "calibration")
@@ -147,6 +148,12 @@ def find_nsys_header(head: str) -> int:
         if all(column in line for column in NSYS_COLUMNS) and "," in line:
             return place
     return -1
+
+
+def find_table_header(text: str) -> int:
+    """Line of the header of a table of ``key_averages()``, from 0; -1 where there is none."""
+    lines = enumerate(text.splitlines())
+    return next((place for place, line in lines if line.split()[:1] == ["Name"] and "# of Calls" in line), -1)
 
 
 def read_nsys_summary(path: Path, lines: Iterable[str], runs: int) -> MeasuredRun:
@@ -175,8 +182,7 @@ def read_key_averages(path: Path, text: str, runs: int) -> MeasuredRun:
     Raises:
         DesignError: no column of device times, or no number of runs.
     """
-    lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if KEY_AVERAGES.match(line))
+    lines, start = text.splitlines(), find_table_header(text)
     names = re.split(r"\s{2,}", lines[start].strip())
     column = next((i for i, name in enumerate(names) if name in SELF_TIMES), None)
     host = names.index("Self CPU") if "Self CPU" in names else None
@@ -189,7 +195,9 @@ def read_key_averages(path: Path, text: str, runs: int) -> MeasuredRun:
             continue
         if match := TIME.fullmatch(cells[column]):
             totals[kind_of_kernel(cells[0])] += float(match[1]) * UNITS[match[2]]
-    return total_run(path, "torch.profiler, table", sum(totals.values()), runs, [_shares_text(totals)])
+    stated = DEVICE_TOTAL.search(text)  # rows may be left out, and marks of a range repeat its kernels
+    seconds = float(stated[1]) * UNITS[stated[2]] if stated else sum(totals.values())
+    return total_run(path, "torch.profiler, table", seconds, runs, [_shares_text(totals)])
 
 
 def _nsys_number(path: Path, number: int, row: Mapping[str, str | None], column: str) -> float:

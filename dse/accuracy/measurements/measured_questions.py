@@ -1,4 +1,4 @@
-"""Rows of a calibration from measured runs: overrides of the load that a client sent, and its own requests if known."""
+"""Rows of a calibration from measured runs, with the load that the client sent."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -41,14 +41,14 @@ def build_rows(run: MeasuredRun, typed: Sequence[str], *, check: bool = False) -
     words = (*typed, *of_file)
     if all(figure.overrides for figure in run.figures):
         return [_row(run, figure, words) for figure in run.figures], notes
-    asked = compose_question(words)
+    question = compose_question(words)
     if own_load is not None and not _has_typed_load(settings):
-        asked = _with_requests(asked, own_load, settings)
+        question = _with_requests(question, own_load, settings)
     rows = []
     for figure in run.figures:
         row = _row(run, figure, words)
         if not figure.overrides:
-            row = replace(row, asked=asked)
+            row = replace(row, asked=question)
         of_rate = load is not None and not load.is_endless and figure.metric == "throughput"  # the client's rate, no engine's
         rows.append(replace(row, role="check") if (check or of_rate) and row.role == "calibration" else row)
     return rows, notes
@@ -112,14 +112,15 @@ def _load_overrides(name: str, load: MeasuredLoad, settings: Mapping[str, str], 
     return words if load.cv == 1.0 else [*words, "workload.arrivals=gamma", f"workload.cv={load.cv:.9g}"]
 
 
-def _with_requests(asked: RowQuestion, load: MeasuredLoad, settings: Mapping[str, str]) -> RowQuestion:
+def _with_requests(row_question: RowQuestion, load: MeasuredLoad, settings: Mapping[str, str]) -> RowQuestion:
     """A question with the requests that were sent, each with its own lengths and, where known, its own time."""
-    case = asked.question.workload.cases[0]
+    question = row_question.question
+    case = question.workload.cases[0]
     if not isinstance(case, ServingLoad):
-        return asked
+        return row_question
     if load.prompts is None or load.outputs is None:
         if load.limit(len(case.requests)) is None or not load.is_endless:
-            return asked  # overrides say all that is known
+            return row_question  # overrides say all that is known
         requests = case.requests
     else:
         pairs = np.stack([load.prompts, load.outputs], axis=1)
@@ -129,8 +130,8 @@ def _with_requests(asked: RowQuestion, load: MeasuredLoad, settings: Mapping[str
         requests = make_requests(pairs[order], None if load.starts is None else load.starts[order])
     if load.starts is None:
         requests = _arrived(requests, load)
-    workload = replace(asked.question.workload, cases=(replace(case, requests=requests),))
-    return asked._replace(question=replace(asked.question, workload=workload))
+    workload = replace(question.workload, cases=(replace(case, requests=requests),))
+    return row_question._replace(question=replace(question, workload=workload))
 
 
 def _arrived(requests: Requests, load: MeasuredLoad) -> Requests:

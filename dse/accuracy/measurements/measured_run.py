@@ -1,4 +1,4 @@
-"""Records of a measured run: figures in SI by the names of metrics, the load that was sent, and settings that a file states."""
+"""Records of a measured run: figures in SI by metric, the load, and settings that a file states."""
 
 import math
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoad:
-    """Load that a client sent.
+    """Load that a benchmark client sent to an engine.
 
     Attributes:
         requests: completed and failed ones.
@@ -67,7 +67,7 @@ class MeasuredLoad:
 
     @property
     def is_endless(self) -> bool:
-        """Whether requests wait for none but others: all are sent at once, or as many as the concurrency allows."""
+        """Whether no clock delays requests: all are sent at once, or as many as the concurrency allows."""
         return self.rate is None or math.isinf(self.rate)
 
     def limit(self, requests: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Measurements of engines and profilers from files of any known format, which is seen from the content.
+"""Measurements from files of any known format, which is seen from the content.
 
 Files come from strangers: nothing in them is executed, none is held as a whole, and what is wrong is one line with the file.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from dse.accuracy.measurements.benchmark_clients import DETAILS, is_client_result, read_client_result
 from dse.accuracy.measurements.json_scanner import JsonScanner
 from dse.accuracy.measurements.kernel_profiles import (
-    KEY_AVERAGES,
     TraceEvents,
     find_nsys_header,
+    find_table_header,
     read_key_averages,
     read_nsys_summary,
 )
@@ -118,7 +118,7 @@ def _read_file(path: Path, options: FileOptions) -> list[MeasuredRun] | MetricSn
         return [read_perf_csv(path, text)]
     if MARK in text:
         return [read_trtllm_text(path, text)]
-    if KEY_AVERAGES.search(text):
+    if find_table_header(text) >= 0:
         return [read_key_averages(path, text, options.runs)]
     raise DesignError(f"{path}: no known format; expected {KNOWN}")
 

@@ -1,7 +1,7 @@
 """Exports of GenAI-Perf and AIPerf, JSON and CSV, as measured runs.
 
 Both write a table of statistics by metric, with the unit of each; units are taken from there. Keys are those of
-genai_perf/export_data in GenAI-Perf 0.0.16 and of aiperf/common/models/export_models.py, whose schema is version 1.0.
+genai_perf/export_data at commit 09628cd and of aiperf/common/models/export_models.py at 26240f9, whose schema is version 1.0.
 """
 
 import csv
@@ -37,7 +37,7 @@ def is_perf_export(values: Mapping[str, Any]) -> bool:
 
 
 def read_perf_export(path: Path, number: int, values: Mapping[str, Any]) -> MeasuredRun:
-    """Run from a JSON export.
+    """Measured run from a JSON export of either program.
 
     Raises:
         DesignError: a schema that is not known, a run that was cancelled, or what is no number.
@@ -131,10 +131,11 @@ def _find_value(config: Any, keys: tuple[str, ...], depth: int = 0) -> Any:
     """First value of some keys in nested dictionaries; None where none has it."""
     if not isinstance(config, Mapping) or depth > MAX_DEPTH:
         return None
-    here = next((config[key] for key in keys if config.get(key) is not None and not isinstance(config[key], Mapping)), None)
-    if here is not None:
-        return here
-    return next((found for inner in config.values() if (found := _find_value(inner, keys, depth + 1)) is not None), None)
+    value = next((config[key] for key in keys if config.get(key) is not None and not isinstance(config[key], Mapping)), None)
+    if value is not None:
+        return value
+    inner_values = (_find_value(inner, keys, depth + 1) for inner in config.values())
+    return next((inner for inner in inner_values if inner is not None), None)
 
 
 def _split_name(text: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""Snapshots of vLLM's ``/metrics`` in Prometheus' text format as measured runs: the difference of two, or all since the start.
+"""Snapshots of vLLM's ``/metrics`` as measured runs: the difference of two, or all since the start.
 
-Names are those of vllm/v1/metrics/loggers.py in vLLM 0.12, and their former ones. Percentiles are known by the buckets of
+Names are those of vllm/v1/metrics/loggers.py at commit 005a810 and later ones. Percentiles are known by the buckets of
 histograms only, so that such a figure is a range.
 """
 
@@ -54,7 +54,7 @@ def is_prometheus_text(head: str) -> bool:
 
 
 def read_snapshot(path: Path, lines: Iterable[str]) -> MetricSnapshot:
-    """Counters of a snapshot.
+    """Counters of vLLM in one snapshot of its metrics.
 
     Raises:
         DesignError: a line that is no sample, no metric of vLLM, or several models.
@@ -107,10 +107,10 @@ def read_interval(path: Path, before: MetricSnapshot | None, after: MetricSnapsh
     if None in lengths:
         raise DesignError(f"{path}: no histogram request_prompt_tokens or request_generation_tokens, which the load needs")
     figures.notes.append("lengths of single requests are not in snapshots: all requests have the mean lengths")
-    hits, asked = (change.values.get(f"prefix_cache_{name}_total", 0.0) for name in ("hits", "queries"))
-    if asked and hits / asked > MIN_HIT_SHARE:
+    hits, queries = (change.values.get(f"prefix_cache_{name}_total", 0.0) for name in ("hits", "queries"))
+    if queries and hits / queries > MIN_HIT_SHARE:
         figures.notes.append(
-            f"{hits / asked:.0%} of prompt tokens came from the prefix cache; the simulated load has no prefixes"
+            f"{hits / queries:.0%} of prompt tokens came from the prefix cache; the simulated load has no prefixes"
         )
     if seconds is None:
         figures.notes.append("no time between snapshots: set interval='60 s' for rates, or workload.rate, or concurrency=N")
@@ -172,19 +172,19 @@ def _percentile_ranges(
     figures: FigureList, name: str, kind: str, ends: Mapping[float, float], count: float
 ) -> list[MeasuredFigure]:
     """Ranges in which percentiles lie: the bucket where the cumulative count passes each."""
-    found = []
+    ranges = []
     for percentile in (50, 90, 99):
         metric = name_metric(kind, f"p{percentile}")
         low = 0.0
         for end in sorted(ends):
             if ends[end] >= percentile / 100 * count:
                 if metric and math.isfinite(end):
-                    found.append(MeasuredFigure(metric, low, end, f"{name} p{percentile} (s)", "check"))
+                    ranges.append(MeasuredFigure(metric, low, end, f"{name} p{percentile} (s)", "check"))
                 elif metric:
                     figures.notes.append(f"{name}: p{percentile} is above the last bucket of {low:g} s: not compared")
                 break
             low = end
-    return found
+    return ranges
 
 
 def _mean(values: Mapping[str, float], name: str) -> float | None:

@@ -1,6 +1,7 @@
 """Reports of trtllm-bench, as text or JSON (``--report_json``), as measured runs.
 
-Keys and lines are those of tensorrt_llm/bench/dataclasses/reporting.py in TensorRT-LLM 1.2; a report states its version.
+Keys and lines are those of tensorrt_llm/bench/dataclasses/reporting.py at commit 0249976. A report states the version of
+TensorRT-LLM.
 """
 
 import math
@@ -16,32 +17,33 @@ SECTIONS = ("engine", "world_info", "request_info", "performance")
 MARK = "PERFORMANCE OVERVIEW"
 """Heading by which a text is known."""
 LINES = {
-    ("engine", "model"): "Model",
-    ("engine", "version"): r"TensorRT[ -]LLM Version",
-    ("engine", "dtype"): "Dtype",
-    ("engine", "kv_cache_dtype"): "KV Cache Dtype",
-    ("engine", "quantization"): "Quantization",
-    ("world_info", "tp_size"): "TP Size",
-    ("world_info", "pp_size"): "PP Size",
-    ("world_info", "max_batch_size"): "Max Runtime Batch Size",
-    ("world_info", "max_num_tokens"): "Max Runtime Tokens",
-    ("request_info", "num_requests"): "Number of requests",
-    ("request_info", "avg_num_concurrent_requests"): "Number of concurrent requests",
-    ("request_info", "avg_input_length"): r"Average Input Length \(tokens\)",
-    ("request_info", "avg_output_length"): r"Average Output Length \(tokens\)",
-    ("performance", "request_throughput_req_s"): r"Request Throughput \(req/sec\)",
-    ("performance", "system_output_throughput_tok_s"): r"Total Output Throughput \(tokens/sec\)",
-    ("performance", "avg_request_latency_ms"): r"Average request latency \(ms\)",
-    ("streaming_metrics", "avg_ttft_ms"): r"Average time-to-first-token \[TTFT\] \(ms\)",
-    ("streaming_metrics", "avg_tpot_ms"): r"Average time-per-output-token \[TPOT\] \(ms\)",
+    "Model": ("engine", "model"),
+    "TensorRT LLM Version": ("engine", "version"),
+    "TensorRT-LLM Version": ("engine", "version"),
+    "Dtype": ("engine", "dtype"),
+    "KV Cache Dtype": ("engine", "kv_cache_dtype"),
+    "Quantization": ("engine", "quantization"),
+    "TP Size": ("world_info", "tp_size"),
+    "PP Size": ("world_info", "pp_size"),
+    "Max Runtime Batch Size": ("world_info", "max_batch_size"),
+    "Max Runtime Tokens": ("world_info", "max_num_tokens"),
+    "Number of requests": ("request_info", "num_requests"),
+    "Average Input Length (tokens)": ("request_info", "avg_input_length"),
+    "Average Output Length (tokens)": ("request_info", "avg_output_length"),
+    "Request Throughput (req/sec)": ("performance", "request_throughput_req_s"),
+    "Total Output Throughput (tokens/sec)": ("performance", "system_output_throughput_tok_s"),
+    "Average request latency (ms)": ("performance", "avg_request_latency_ms"),
+    "Average time-to-first-token [TTFT] (ms)": ("streaming_metrics", "avg_ttft_ms"),
+    "Average time-per-output-token [TPOT] (ms)": ("streaming_metrics", "avg_tpot_ms"),
 }
-"""Places of a report in JSON with the name of their line in text."""
+"""Lines of a report as text, with the section and the key of the same in JSON."""
 TABLES = {
-    ("streaming_metrics", "ttft_percentiles"): "TTFT",
-    ("streaming_metrics", "tpot_percentiles"): "TPOT",
-    ("performance", "request_latency_percentiles_ms"): "Latency",
+    "TTFT": ("streaming_metrics", "ttft_percentiles"),
+    "TPOT": ("streaming_metrics", "tpot_percentiles"),
+    "Latency": ("performance", "request_latency_percentiles_ms"),
 }
-"""Percentiles, all in ms, with their marks in text."""
+"""Percentiles, all in ms, by their marks in text."""
+PERCENTILE = re.compile(r"\[(TTFT|TPOT|Latency)\] (\w+)\s*")
 STATISTICS = ("p50", "p90", "p95", "p99")
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 
@@ -58,13 +60,13 @@ def read_trtllm_text(path: Path, text: str) -> MeasuredRun:
         DesignError: a line that it must have is missing, or what is no number.
     """
     report: dict[str, dict[str, Any]] = {}
-    for (section, key), name in LINES.items():
-        if match := re.search(rf"^{name}:[ \t]+(\S.*?)[ \t]*\r?$", text, re.MULTILINE):
-            report.setdefault(section, {})[key] = _text_value(match[1])
-    for (section, key), mark in TABLES.items():
-        rows = re.findall(rf"^\[{mark}\] (\w+)\s*: ([0-9.eE+-]+|nan)\s*$", text, re.MULTILINE)
-        if rows:
-            report.setdefault(section, {})[key] = {name.lower(): _text_value(value) for name, value in rows}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if (place := LINES.get(name.strip())) is not None:
+            report.setdefault(place[0], {}).setdefault(place[1], _text_value(value.strip()))
+        elif match := PERCENTILE.fullmatch(name):
+            section, key = TABLES[match[1]]
+            report.setdefault(section, {}).setdefault(key, {}).setdefault(match[2].lower(), _text_value(value.strip()))
     missing = [section for section in SECTIONS if section not in report]
     if missing:
         raise DesignError(f"{path}: a report of trtllm-bench without its {', '.join(missing)}: it is cut off")
@@ -72,7 +74,7 @@ def read_trtllm_text(path: Path, text: str) -> MeasuredRun:
 
 
 def read_trtllm_report(path: Path, number: int, values: Mapping[str, Any]) -> MeasuredRun:
-    """Run from a report.
+    """Measured run from a report as a dictionary.
 
     Raises:
         DesignError: what is no number, negative or missing.
@@ -88,7 +90,7 @@ def read_trtllm_report(path: Path, number: int, values: Mapping[str, Any]) -> Me
     figures.add("system_output_throughput_tok_s", speed.get("system_output_throughput_tok_s"), "throughput")
     figures.add("request_throughput_req_s", speed.get("request_throughput_req_s"), "request_throughput")
     figures.add("avg_request_latency_ms", speed.get("avg_request_latency_ms"), "latency", MILLI)
-    for (section, key), mark in TABLES.items():
+    for mark, (section, key) in TABLES.items():
         whole: Mapping[str, Any] = streaming if section == "streaming_metrics" else speed
         table = whole.get(key)
         if isinstance(table, Mapping):

@@ -241,16 +241,23 @@ mechanism, or a second model that disagrees.""",
         studies=True,
     ),
     "calibrate": Command(
-        "FILE fit=[ADDRESS,...] [overrides]",
-        "fit constants of a chip or a stack to measured rows; writes them, with a page, as a file that composes",
+        "FILE... [fit=[ADDRESS,...]] [overrides]",
+        "fit constants of a chip or a stack to measurements; writes them, with a page, as a file that composes",
         """\
-Fits constants of a chip or a stack to rows of role calibration, by robust least squares on log(simulated / measured). Rows of
-role check and report are shown, never fitted. FILE has the columns of dse validate; overrides of the command line stand before
-those of each row. Writes runs/NAME/calibration.yaml and calibration.html, and prints a command that uses them.
+Fits constants of a chip or a stack to figures of role calibration, by robust least squares on log(simulated / measured).
+Figures of role check and report are shown, never fitted. Writes runs/NAME/calibration.yaml and calibration.html, and prints a
+command that uses them.
+
+A FILE is a result of vllm bench serve or sglang.bench_serving, a report of trtllm-bench, an export of GenAI-Perf or AIPerf,
+snapshots of vLLM's /metrics, a trace or table of torch.profiler, or a CSV of nsys stats; the content says which. Chip and model
+are yours to name. Without fit= it says which constants of the stack the figures determine, and fits these. Or one FILE has the
+columns of dse validate; then overrides of the command line stand before those of each row, and fit= is needed.
 
 options:
   fit=[ADDRESS,ADDRESS=LOW..HIGH UNIT]   constants to fit; a range replaces the declared one
   folds=5 seed=0                         folds for the held-out error; the same seed gives the same result
+  check=[FILE,...]                       files whose figures are checks
+  concurrency=N interval='60 s' runs=N   of a client, of snapshots, of a profile, where files do not say it
   name=NAME                              name of the folder under runs/; default: that of the file""",
         (
             JSON_FLAG,
