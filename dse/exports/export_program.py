@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dse.config.question import Question, build_question
+from dse.documents.export_document import ExportDocument
 from dse.evaluators.cost_models.program_trace import ProgramRun
 from dse.exports import booksim, chakra, chakra_programs, chakra_steps, dramsim3, memory_requests, ramulator
-from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, write_summary
+from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, make_document, write_summary
 from dse.exports.kernel_programs import PROGRAM_SOFTWARE, case_programs
 from dse.space.errors import DesignError
 from dse.space.software import software_of
@@ -16,8 +17,8 @@ from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocT
 Entries = list[dict[str, Any]]
 
 
-def export_question(config: dict[str, Any], to: str, folder: Path, most: int) -> Entries:
-    """Write the programs of each case for a simulator, with ``summary.json``; returns totals.
+def export_question(config: dict[str, Any], to: str, folder: Path, most: int) -> ExportDocument:
+    """Write the programs of each case for a simulator, with ``summary.json``; returns the same.
 
     Args:
         config: composed question.
@@ -41,13 +42,14 @@ def export_question(config: dict[str, Any], to: str, folder: Path, most: int) ->
             place.mkdir(exist_ok=True)
             written = _write_case(question, case, to, config.get("fidelity", "analytical"), place, most)
             entries += [{"case": case.label, "folder": place.name if place != folder else ".", **entry} for entry in written]
-        write_summary(folder, SCHEMAS[to], entries)
+        document = make_document(to, folder, SCHEMAS[to], entries)
+        write_summary(folder, document)
     except DesignError:
         _remove_empty(folder)
         raise
     except OSError as error:
         raise DesignError(f"export-program --out: {error.filename or folder}: {error.strerror}; name another folder") from None
-    return entries
+    return document
 
 
 def _remove_empty(folder: Path) -> None:

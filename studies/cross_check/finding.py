@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from dse.studies.cross_check.cases import CASES
+from dse.studies.cross_check.engines import NEAR, REDMULE_MACS, read_engine_rows, redmule_macs
 from dse.studies.cross_check.outside_rows import OutsideRow, read_outside_rows
 from dse.studies.markdown_table import table
 
@@ -16,7 +17,7 @@ COUNTED = {"booksim": "packets", "dramsim3": "requests", "ramulator": "requests"
 def finding() -> str:
     """Tables of kernels by fidelity, of exports, and of reference points replayed from exports."""
     frame = pd.read_csv(HERE / "cases.csv")
-    return "\n\n".join((_kernels(frame), _exports(frame), _outside(frame, read_outside_rows()), _points()))
+    return "\n\n".join((_kernels(frame), _exports(frame), _outside(frame, read_outside_rows()), _points(), _engines()))
 
 
 def _kernels(frame: pd.DataFrame) -> str:
@@ -73,3 +74,19 @@ def _points() -> str:
         rows.append([simulator, metric, str(len(part)), f"{median:.1%}", f"{worst['gap']:+.1%}", str(worst["point"])])
     head = ["simulator", "metric", "points", "median gap", "largest gap", "at"]
     return "Reference points, simulated from the exported files alone:\n\n" + table(head, rows)
+
+
+def _engines() -> str:
+    """One row per dataflow and way of loading: how near systolic arrays are to SCALE-Sim; and RedMulE's rate."""
+    rows = []
+    for dataflow in ("weight", "input", "output"):
+        for reload in ("tile", "hidden"):
+            gaps = sorted((row.gap(reload) for row in read_engine_rows() if row.dataflow == dataflow), key=abs)
+            near = sum(abs(gap) <= NEAR for gap in gaps)
+            middle = (abs(gaps[len(gaps) // 2 - 1]) + abs(gaps[len(gaps) // 2])) / 2
+            rows.append([dataflow, reload, f"{near} of {len(gaps)}", f"{middle:.1%}", f"{gaps[-1]:+.1%}"])
+    head = ["what stays", "`reload`", f"within {NEAR:.0%}", "median gap", "largest gap"]
+    rate = redmule_macs()
+    gap = f"{rate / REDMULE_MACS - 1:+.1%}"
+    text = f"RedMulE with 32 elements: {REDMULE_MACS} multiply-adds a cycle published, {rate:.1f} by `ce` ({gap})."
+    return "Systolic arrays against SCALE-Sim 3.0.0, 20 products of random sizes:\n\n" + table(head, rows) + "\n\n" + text

@@ -9,6 +9,7 @@ from dse.space.errors import DesignError
 from dse.studies.cross_check import __main__ as command
 from dse.studies.cross_check import finding, outside_rows
 from dse.studies.cross_check.cases import CASES, find_case, last_moments, runs_of, seconds_by_fidelity, write_exports
+from dse.studies.cross_check.engines import NEAR, REDMULE_MACS, read_engine_rows, redmule_macs
 from dse.studies.cross_check.outside_rows import OutsideRow, read_outside_rows
 from dse.studies.cross_check.references import POINTS, read_memory, read_settings, replay
 
@@ -130,3 +131,16 @@ def test_rows_in_another_encoding_are_refused(tmp_path: Path) -> None:
 def test_the_command_of_the_study_refuses_in_one_line(arguments: list[str], why: str) -> None:
     with pytest.raises(DesignError, match=why):
         command.main(arguments)
+
+
+def test_systolic_arrays_are_as_near_as_the_page_says() -> None:
+    rows = read_engine_rows()
+    assert len(rows) == 60
+    assert all(row.own_cycles("tile") == row.cycles for row in rows if row.dataflow in ("weight", "input"))
+    output = [row for row in rows if row.dataflow == "output"]
+    assert all(0.04 < row.gap("tile") < 0.74 for row in output)
+    assert sum(abs(row.gap("hidden")) <= NEAR for row in output) >= 12
+
+
+def test_pipelined_elements_have_the_published_rate() -> None:
+    assert redmule_macs() == pytest.approx(REDMULE_MACS, rel=NEAR)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from dse.config.compose import compose
 from dse.config.question import build_question
+from dse.documents import build_schema
 from dse.evaluators.cost_models.program_trace import ProgramRun, tree_links
 from dse.evaluators.machine.memory_system import map_addresses
 from dse.evaluators.program.activity_counts import count_macs, iterate_instructions
@@ -53,8 +55,14 @@ def run_of(name: str) -> ProgramRun:
 
 
 def exported(name: str, to: str, folder: Path) -> dict[str, Any]:
-    (entry,) = export_question(compose(list(PROGRAMS[name])), to, folder, MOST)
+    (entry,) = entries_of(list(PROGRAMS[name]), to, folder)
     return entry
+
+
+def entries_of(words: list[str], to: str, folder: Path) -> list[dict[str, Any]]:
+    """Totals of each program that was written, with its name."""
+    document = export_question(compose(words), to, folder, MOST)
+    return [{"program": entry.program, **entry.totals} for entry in document.entries]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -240,7 +248,7 @@ def test_dramsim3_has_the_reference_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", LOW_FIRST)
 @pytest.mark.parametrize("name", FROM_MEMORY)
 def test_memory_requests_are_those_of_the_program(name: str, to: str, tmp_path: Path) -> None:
-    entries, run = export_question(compose(list(PROGRAMS[name])), to, tmp_path, MOST), run_of(name)
+    entries, run = entries_of(list(PROGRAMS[name]), to, tmp_path), run_of(name)
     assert run.banks is not None
     access = int(run.banks.memory.access)
     assert sum(entry["program_bytes"] for entry in entries) == run.activity.memory_bytes
@@ -361,7 +369,7 @@ STEP = ("chip=h100", "model=llama3_8b", "workload.batch=[2]", "workload.prompt=5
 
 @pytest.mark.parametrize("tp", [2, 4])
 def test_a_step_of_dies_has_its_collectives_and_its_time(tp: int, tmp_path: Path) -> None:
-    entries = export_question(compose([*STEP, f"mapping.both.tp={tp}", "mapping.both.prefetch=none"]), "chakra", tmp_path, MOST)
+    entries = entries_of([*STEP, f"mapping.both.tp={tp}", "mapping.both.prefetch=none"], "chakra", tmp_path)
     assert [entry["program"] for entry in entries] == ["prefill", "decode"]
     for entry in entries:
         ranks = [read_rank_file(tmp_path / f"{entry['program']}.{rank}.et") for rank in range(tp)]
@@ -376,12 +384,10 @@ def test_a_step_of_dies_has_its_collectives_and_its_time(tp: int, tmp_path: Path
 
 
 def test_a_prefetch_is_a_load_that_its_call_waits_for(tmp_path: Path) -> None:
-    entries = export_question(
-        compose(["chip=ascend910b", *STEP[1:], "mapping.both.tp=4", "mapping.both.prefetch=whole"]), "chakra", tmp_path, MOST
-    )
+    entries = entries_of(["chip=ascend910b", *STEP[1:], "mapping.both.tp=4", "mapping.both.prefetch=whole"], "chakra", tmp_path)
     nodes = read_rank_file(tmp_path / "decode.0.et")
     loads = [node for node in nodes if node.kind == "MEM_LOAD_NODE"]
-    assert entries[1]["nodes_by_type"]["MEM_LOAD_NODE"] == len(loads) > 0
+    assert entries[1]["MEM_LOAD_NODE"] == len(loads) > 0
     awaited = {need for node in nodes for need in node.needs if node.kind == "COMP_NODE"}
     assert {node.number for node in loads} <= awaited
 
@@ -396,7 +402,7 @@ def test_collectives_of_dies_are_one_node_a_rank(tmp_path: Path) -> None:
         "workload.bytes=[64 KiB]",
     )
     words = tuple(word for word in words if not word.startswith("mapping.collective"))
-    (entry,) = export_question(compose(list(words)), "chakra", tmp_path, MOST)
+    (entry,) = entries_of(list(words), "chakra", tmp_path)
     assert entry["ranks"] == 4
     for rank in range(4):
         (node,) = read_rank_file(tmp_path / f"allreduce.{rank}.et")
@@ -434,11 +440,12 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, typed: Any) -> None:
     code, out, err = typed("export-program", *PROGRAMS["ktree"], "--to", "booksim", "--out", str(tmp_path / "a"), "--json")
     assert code == 0, err
     document = json.loads(out)
-    assert document["entries"][0]["packets"] > 0
+    assert document["entries"][0]["totals"]["packets"] > 0
+    jsonschema.validate(document, build_schema("export-program"))
     assert {schema["source"] for schema in document["schemas"]} == {
         "github.com/booksim/booksim2", "github.com/sseyyeda/Booksim2_TraceFileInjection"
     }  # fmt: skip
-    assert document["entries"] == json.loads((tmp_path / "a/summary.json").read_text())["entries"]
+    assert document == json.loads((tmp_path / "a/summary.json").read_text())
     code, _, err = typed("export-program", *PROGRAMS["ktree"], "--to", "booksim", "--out", str(tmp_path / "a"))
     assert code == 0
     assert "0105eb4" in err
