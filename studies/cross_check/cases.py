@@ -72,8 +72,8 @@ CASES = (
     ),
     CrossCheck(
         "ktree",
-        "vector-matrix product of 2048 x 2048 with a K-tree of 2 phases on 8 x 8 wafer cores",
-        (*WAFER, "workload=gemv", "workload.shapes=[1x2048x2048]", "mapping.rows=8", "mapping.gemv=ktree", "mapping.ktree_k=2"),
+        "vector-matrix product of 1024 x 1024 with a K-tree of 2 phases on 8 x 8 wafer cores",
+        (*WAFER, "workload=gemv", "workload.shapes=[1x1024x1024]", "mapping.rows=8", "mapping.gemv=ktree", "mapping.ktree_k=2"),
         ("booksim", "chakra"),
     ),
     CrossCheck(

@@ -38,7 +38,7 @@ EXCHANGE = (
 PROGRAMS = {
     "meshgemm": ("chip=wse2", "workload=gemm", "workload.shapes=[32x32x32]", "mapping.rows=4", "mapping.gemm=meshgemm"),
     "ktree": ("chip=wse2", "workload=gemv", "workload.shapes=[1x64x64]", "mapping.rows=4", "mapping.gemv=ktree"),
-    "not square": ("chip=wse2", "workload=gemm", "workload.shapes=[32x32x32]", "mapping.rows=2", "mapping.cols=4"),
+    "not square": ("chip=wse2", "workload=gemm", "workload.shapes=[24x24x24]", "mapping.rows=3", "mapping.cols=4"),
     "summa": ("chip=tile32", "workload=gemm", "workload.shapes=[128x128x128]", *SMALL),
     "attention": ("chip=tile32", "workload=attention", "workload.batch=1", "workload.heads=1", "workload.keys=[512]", *SMALL),
     "all_to_all": ("chip=tile32", *EXCHANGE, "workload.bytes=[2 KiB]", *SMALL),
@@ -424,8 +424,14 @@ def test_collectives_of_dies_are_one_node_a_rank(tmp_path: Path) -> None:
         ("booksim", [*PROGRAMS["ktree"], "chip.noc.word_cycles=2 cycle"], "BookSim's links take 1 cycle for a flit, got 2"),
         ("booksim", ["chip=mesh8", "workload=traffic", "chip.faults=3-4"], "do not go around faults"),
         ("booksim", ["chip=mesh8", "workload=traffic", "chip.mesh.rows=4"], "needs a square mesh, got 4 x 8"),
+        (
+            "booksim",
+            ["chip=tile32", "workload=gemm", "chip.tile.sram=1 kB"],
+            "violates a limit: needs 5.12 kB of chip.tile.sram",
+        ),
+        ("chakra", ["chip=h100", "model=llama3_70b", "mapping.both.tp=1"], "violates a limit: needs 186.2 GB"),
         ("softhier", ["chip=tile32", "workload=gemm"], "no format of tile programs"),
-        ("chakra", ["chip=wafer64", "model=deepseek_v3"], "one pipeline stage"),
+        ("chakra", ["chip=wafer64", "model=deepseek_v3", "workload.batch=[256]"], "one pipeline stage"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(to: str, words: list[str], why: str, tmp_path: Path) -> None:
