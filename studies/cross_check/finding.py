@@ -17,7 +17,9 @@ COUNTED = {"booksim": "packets", "dramsim3": "requests", "ramulator": "requests"
 def finding() -> str:
     """Tables of kernels by fidelity, of exports, and of reference points replayed from exports."""
     frame = pd.read_csv(HERE / "cases.csv")
-    return "\n\n".join((_kernels(frame), _exports(frame), _outside(frame, read_outside_rows()), _points(), _engines()))
+    return "\n\n".join(
+        (_kernels(frame), _exports(frame), _replays(frame), _outside(frame, read_outside_rows()), _points(), _engines())
+    )
 
 
 def _kernels(frame: pd.DataFrame) -> str:
@@ -44,6 +46,16 @@ def _exports(frame: pd.DataFrame) -> str:
     return "What each export holds, and the command that makes it:\n\n" + table(
         ["case", "simulator", "count", "volume", "command"], rows
     )
+
+
+def _replays(frame: pd.DataFrame) -> str:
+    """One row per trace of packets: last arrival in the program, and when the trace is played open loop."""
+    rows = [
+        [row.case, f"{row.ours:,.0f}", f"{row.replayed:,.0f}", f"{row.replayed / row.ours - 1:+.1%}"]
+        for row in frame[frame["simulator"] == "booksim"].itertuples()
+    ]
+    text = "Cycles until the last packet arrives, with its dependencies and as an exported trace on the exported routers:\n\n"
+    return text + table(["case", "program", "trace", "trace / program"], rows)
 
 
 def _outside(frame: pd.DataFrame, rows: list[OutsideRow]) -> str:

@@ -11,7 +11,7 @@ from dse.studies.cross_check import finding, outside_rows
 from dse.studies.cross_check.cases import CASES, find_case, last_moments, runs_of, seconds_by_fidelity, write_exports
 from dse.studies.cross_check.engines import NEAR, REDMULE_MACS, read_engine_rows, redmule_macs
 from dse.studies.cross_check.outside_rows import OutsideRow, read_outside_rows
-from dse.studies.cross_check.references import POINTS, read_memory, read_settings, replay
+from dse.studies.cross_check.references import POINTS, read_memory, read_settings, replay, replay_trace
 
 HERE = Path(command.__file__).parent
 POINT_TOLERANCE = 0.033
@@ -42,6 +42,8 @@ def test_a_row_is_what_its_kernel_gives(name: str, tmp_path: Path) -> None:
         assert int(row["count"]) == entry.get("packets", entry.get("nodes"))
         assert (tmp_path / name / row["simulator"] / "summary.json").exists()
     booksim = next(row for row in rows if row["simulator"] == "booksim")
+    files = (tmp_path / name / "booksim" / f"{run.name}.{ending}" for ending in ("cfg", "trace"))
+    assert float(booksim["replayed"]) == pytest.approx(replay_trace(*files, run), abs=0.06)
     assert float(booksim["volume"]) == run.activity.hop_bytes
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from dse.config.compose import compose
 from dse.config.question import build_question
 from dse.documents import build_schema
-from dse.evaluators.cost_models.program_trace import ProgramRun, tree_links
+from dse.evaluators.cost_models.program_trace import NetworkPackets, ProgramRun, replay_packets, trace_program, tree_links
 from dse.evaluators.machine.memory_system import map_addresses
+from dse.evaluators.machine.task_kinds import PACKET
 from dse.evaluators.program.activity_counts import count_macs, iterate_instructions
 from dse.evaluators.program.kernel_ir import MultiplyInstruction, SendInstruction
 from dse.exports import chakra
@@ -128,6 +129,35 @@ def test_booksim_dependencies_have_an_order_that_times_keep(name: str, tmp_path:
             assert packets[parent]["target"] == packet["source"]
             assert packets[parent]["flits"] == packet["flits"]
     assert any(packet["parent"] != "-1" for packet in packets) == (name in ("trees", "summa", "attention"))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "near"),
+    [
+        ("meshgemm", ("chip.core.word_copy=1 cycle",), 1e-9),
+        ("ktree", ("chip.core.word_copy=1 cycle",), 1e-9),
+        ("all_to_all", (), 1e-9),
+        ("summa", (), 0.05),
+        ("attention", (), 0.05),
+        ("trees", (), 0.2),
+    ],
+)
+def test_a_trace_arrives_when_its_program_does(name: str, more: tuple[str, ...], near: float, tmp_path: Path) -> None:
+    """Sources send a flit a cycle, and packets of trees have ways in and out of routers between."""
+    words = [*PROGRAMS[name], *more]
+    (entry,) = entries_of(words, "booksim", tmp_path)
+    question = build_question(compose(words), Path())
+    (run,) = case_programs(question.base, question.workload.cases[0])
+    start, *rest = np.loadtxt(tmp_path / f"{entry['program']}.trace", dtype=int, ndmin=2).T
+    packets = NetworkPackets(start.astype(float), *rest, rest[0], rest[0])
+    trace, last = trace_program(run), float(replay_packets(run, packets).max())
+    came = float(trace.ready[trace.after[trace.kind[trace.before] == PACKET]].max())
+    assert last == pytest.approx(came, rel=near)
+
+
+def test_sources_that_are_slower_are_said_in_the_configuration(tmp_path: Path) -> None:
+    exported("ktree", "booksim", tmp_path)
+    assert "send a flit every 3.1 cycles" in (tmp_path / "gemv_ktree.cfg").read_text()
 
 
 def test_links_of_a_sum_are_fed_by_the_longest_branch() -> None:
