@@ -21,6 +21,7 @@ def document_types() -> dict[str, type[Document]]:
     from dse.documents.constants_document import ConstantsDocument
     from dse.documents.evaluate_document import EvaluateDocument, ShortlistDocument
     from dse.documents.explain_document import ExplainDocument
+    from dse.documents.export_document import ExportDocument
     from dse.documents.fleet_document import FleetDocument
     from dse.documents.front_document import FrontDocument, RunDocument
     from dse.documents.list_document import ListDocument
@@ -49,6 +50,7 @@ def document_types() -> dict[str, type[Document]]:
         ListDocument,
         ReferenceDocument,
         RunDocument,
+        ExportDocument,
     )
     return {document_name(document): document for document in declared}
 

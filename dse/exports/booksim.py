@@ -128,6 +128,9 @@ def program_config_lines(run: ProgramRun, side: int) -> list[str]:
         notes.append(f"// BookSim's meshes are square: nodes are row * {side} + column, those beyond the program stay idle")
     if hop < LEAST_HOP:
         notes.append(f"// a hop of this chip takes {hop} cycles, and BookSim's mesh takes {LEAST_HOP} at least")
+    pace = float(run.fabric.pace / run.fabric.cycle)
+    if pace > 1:
+        notes.append(f"// cores of this chip send a flit every {pace:g} cycles, and BookSim's sources one every cycle")
     return [
         *_header(notes),
         *_mesh_lines(side),

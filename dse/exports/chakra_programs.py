@@ -72,7 +72,7 @@ def node_totals(nodes: list[TraceNode]) -> dict[str, Any]:
     memory = sum(node.attributes.get("tensor_size", 0) for node in nodes if node.kind.startswith("MEM_"))
     return {
         "nodes": len(nodes),
-        "nodes_by_type": counts,
+        **counts,
         "operations": sum(node.attributes.get("num_ops", 0) for node in nodes),
         "sent_bytes": bytes_by_type["COMM_SEND_NODE"],
         "received_bytes": bytes_by_type["COMM_RECV_NODE"],

@@ -1,11 +1,12 @@
 """Files of an export: size bounds, streamed text, and the summary that names schemas and totals."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.documents.export_document import ExportDocument, ExportedProgramRecord, TraceSchemaRecord
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.terminal.atomic_files import write_atomically
@@ -75,9 +76,30 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-def write_summary(folder: Path, schemas: Sequence[TraceSchema], entries: Sequence[dict[str, Any]]) -> None:
+def make_document(
+    to: str, folder: Path, schemas: Sequence[TraceSchema], entries: Sequence[Mapping[str, Any]]
+) -> ExportDocument:
+    """Document of an export, with schemas and totals.
+
+    Args:
+        to: word of the simulator.
+        folder: of the files.
+        schemas: of the files.
+        entries: totals of each program, with its case, folder and name.
+    """
+    records = [
+        ExportedProgramRecord(
+            case=entry["case"], folder=entry["folder"], program=entry["program"],
+            totals={name: value for name, value in entry.items() if name not in ("case", "folder", "program")},
+        )
+        for entry in entries
+    ]  # fmt: skip
+    named = [TraceSchemaRecord(**schema._asdict()) for schema in schemas]
+    return ExportDocument(simulator=to, folder=str(folder), schemas=named, entries=records)
+
+
+def write_summary(folder: Path, document: ExportDocument) -> None:
     """Write ``summary.json``: schemas of the files, and totals of each program."""
-    document = {"schemas": [schema._asdict() for schema in schemas], "entries": list(entries)}
     with write_atomically(folder / "summary.json") as place:
         place.write_text(format_json(document, indent=1) + "\n")
 

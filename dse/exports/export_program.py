@@ -1,13 +1,17 @@
 """Export of the programs of a question to other simulators: files of each target, and a summary."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dse.config.question import Question, build_question
+from dse.documents.export_document import ExportDocument
+from dse.evaluators.accounting.die_crossings import with_divided_mesh
 from dse.evaluators.cost_models.program_trace import ProgramRun
+from dse.evaluators.evaluation import explain_infeasibility
 from dse.exports import booksim, chakra, chakra_programs, chakra_steps, dramsim3, memory_requests, ramulator
-from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, write_summary
+from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, make_document, write_summary
 from dse.exports.kernel_programs import PROGRAM_SOFTWARE, case_programs
 from dse.space.errors import DesignError
 from dse.space.software import software_of
@@ -16,8 +20,8 @@ from dse.space.workload import BatchCase, CollectiveCase, MemoryStreamCase, NocT
 Entries = list[dict[str, Any]]
 
 
-def export_question(config: dict[str, Any], to: str, folder: Path, most: int) -> Entries:
-    """Write the programs of each case for a simulator, with ``summary.json``; returns totals.
+def export_question(config: dict[str, Any], to: str, folder: Path, most: int) -> ExportDocument:
+    """Write the programs of each case for a simulator, with ``summary.json``; returns the same.
 
     Args:
         config: composed question.
@@ -26,13 +30,18 @@ def export_question(config: dict[str, Any], to: str, folder: Path, most: int) ->
         most: packets, requests or nodes of one program at most.
 
     Raises:
-        DesignError: the target does not support the workload, there would be too many packets, or files cannot be written.
+        DesignError: the design violates a limit, the target does not support the workload, there would be too many packets,
+            or files cannot be written.
     """
     if to in UNSUPPORTED:
         raise DesignError(f"export-program --to: {UNSUPPORTED[to]}")
     if not 1 <= most <= LARGEST_MAX_PACKETS:
         raise DesignError(f"export-program --max-packets: must be from 1 to {LARGEST_MAX_PACKETS:,}, got {most:,}")
     question = build_question(config, Path())
+    why = explain_infeasibility(question.base, question.workload)
+    if why is not None:
+        raise DesignError(f"export-program: the design violates a limit: {why}")
+    question = replace(question, base=with_divided_mesh(question.base))
     cases, entries = question.workload.cases, []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,13 +50,14 @@ def export_question(config: dict[str, Any], to: str, folder: Path, most: int) ->
             place.mkdir(exist_ok=True)
             written = _write_case(question, case, to, config.get("fidelity", "analytical"), place, most)
             entries += [{"case": case.label, "folder": place.name if place != folder else ".", **entry} for entry in written]
-        write_summary(folder, SCHEMAS[to], entries)
+        document = make_document(to, folder, SCHEMAS[to], entries)
+        write_summary(folder, document)
     except DesignError:
         _remove_empty(folder)
         raise
     except OSError as error:
         raise DesignError(f"export-program --out: {error.filename or folder}: {error.strerror}; name another folder") from None
-    return entries
+    return document
 
 
 def _remove_empty(folder: Path) -> None:

@@ -32,7 +32,7 @@ def case_programs(design: Design, case: WorkloadCase) -> tuple[ProgramRun, ...]:
     software = software_of(design.mapping)
     if software not in PROGRAM_SOFTWARE:
         raise DesignError(
-            f"mapping: {software} has no programs of a mesh of cores; "
+            f"mapping: {software!r} has no programs of a mesh of cores; "
             "use a kernel on a mesh, as chip=wse2 workload=gemm or chip=tile32 workload=attention"
         )
     prepared = kernel_workload(design).prepare_case(design, (case,))

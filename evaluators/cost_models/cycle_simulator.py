@@ -101,13 +101,22 @@ def run_task_graph(program: Program, machine: SimulatedMachine) -> tuple[TaskGra
         DesignError: as of `simulate_cycles`.
     """
     graph, ends = unroll_program(program, machine, float(machine.fabric.cycle))
+    return graph, ends, *play_graph(graph)
+
+
+def play_graph(graph: TaskGraph) -> tuple[Tasks, Floor]:
+    """Run a task graph on routers; returns times of tasks, and engines.
+
+    Raises:
+        DesignError: as of `simulate_cycles`.
+    """
     net = _network(graph)
     tasks, packets, circuits, floor = floor_of(graph)
     if not run_tasks(net, floor, tasks, packets, circuits, _banks(graph)):
         raise DesignError(
-            f"chip.noc.vcs: the routers are in a deadlock: {describe_deadlock(net, program.cols)}; increase the channels"
+            f"chip.noc.vcs: the routers are in a deadlock: {describe_deadlock(net, graph.shape[1])}; increase the channels"
         )
-    return graph, ends, tasks, floor
+    return tasks, floor
 
 
 def router_of_hop(hop: int, vcs: int, depth: int) -> Router:

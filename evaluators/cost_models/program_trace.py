@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.evaluators.cost_models.cycle_simulator import run_task_graph, simulated_machine
+from dse.evaluators.cost_models.cycle_simulator import play_graph, run_task_graph, simulated_machine
 from dse.evaluators.cost_models.simulation_timing import SimulatedMachine, SimulationResult, memory_link_activity
 from dse.evaluators.cost_models.task_graph import NONE, TaskGraph
 from dse.evaluators.machine.compute_engines import TileEngines
 from dse.evaluators.machine.memory_channels import ChannelBanks, MeshChannels
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.machine.router_state import CORE
+from dse.evaluators.machine.task_kinds import NOTE, PACKET
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.activity_counts import count_activity, iterate_instructions
 from dse.evaluators.program.kernel_ir import (
@@ -144,8 +145,6 @@ def trace_program(run: ProgramRun) -> ProgramTrace:
 
 def _packet_tasks(graph: TaskGraph) -> Array:
     """Task that starts each packet, shape (packets,)."""
-    from dse.evaluators.machine.task_kinds import PACKET
-
     kind, place = graph.task["kind"].to_array(), graph.task["on"].to_array()
     tasks = np.flatnonzero(kind == PACKET)
     starts = np.full(graph.packets, NONE)
@@ -280,3 +279,30 @@ def count_messages(program: Program) -> int:
 
 NO_RESULT = SimulationResult(0.0, Activity(), 0.0, 0.0, 0, {})
 """Result of a program that is collected, and not simulated."""
+
+
+def replay_packets(run: ProgramRun, packets: NetworkPackets) -> Array:
+    """Arrivals of packets that sources offer at given times, without dependencies. [cycle]
+
+    Routers are those of the run, and packets of one hop of a tree are packets by themselves.
+
+    Args:
+        run: mesh and its network.
+        packets: what to send; `task` and `parent` are not read.
+
+    Raises:
+        DesignError: as of `cycle_simulator.simulate_cycles`.
+    """
+    graph, count = TaskGraph(run.program, run.machine, float(run.fabric.cycle)), len(packets.start)
+    offers = graph.add_tasks(count, NOTE, after=np.asarray(packets.start, float))
+    arrivals = graph.add_arrivals(count)
+    starts, _ = graph.send(
+        np.asarray(packets.source, int),
+        np.asarray(packets.flits, int),
+        run.fabric.word,
+        target=np.asarray(packets.target, int) << 3 | CORE,
+        tails=arrivals,
+        far=graph.count_links(np.asarray(packets.source, int), np.asarray(packets.target, int)),
+    )
+    graph.add_waits(starts, offers)
+    return np.asarray(play_graph(graph)[0].ready[arrivals])

@@ -16,12 +16,12 @@ from typing import Any
 from dse.evaluators.cost_models.program_trace import ProgramRun
 from dse.space.errors import DesignError
 from dse.studies.cross_check.cases import CASES, last_moments, runs_of, seconds_by_fidelity, write_exports
-from dse.studies.cross_check.references import replay_points
+from dse.studies.cross_check.references import replay_points, replay_trace
 from dse.studies.write import main as write
 from dse.terminal.progress import say
 
 HERE = Path(__file__).parent
-CASE_COLUMNS = ("case", "simulator", "count", "volume", "analytical", "events", "cycles", "ours")
+CASE_COLUMNS = ("case", "simulator", "count", "volume", "analytical", "events", "cycles", "ours", "replayed")
 POINT_COLUMNS = ("simulator", "point", "metric", "reference", "replayed")
 
 
@@ -50,7 +50,10 @@ def measure() -> None:
             cycle = float(runs[0].fabric.cycle)
             ours = sum(_last_cycle(run, target) for run in runs)
             by_fidelity = [f"{times[case.name][word] / cycle:.1f}" for word in ("analytical", "events", "cycles")]
-            rows.append((case.name, target, _count(entries), f"{_volume(entries):.0f}", *by_fidelity, f"{ours:.1f}"))
+            place = Path(folder) / case.name / target
+            files = [(place / f"{run.name}.cfg", place / f"{run.name}.trace", run) for run in runs]
+            again = f"{sum(replay_trace(*each) for each in files):.1f}" if target == "booksim" else ""
+            rows.append((case.name, target, _count(entries), f"{_volume(entries):.0f}", *by_fidelity, f"{ours:.1f}", again))
             say(f"{case.name}, {target}")
     _write("cases", CASE_COLUMNS, rows)
     points = (

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from dse.studies.cross_check.cases import CASES
+from dse.studies.cross_check.engines import NEAR, REDMULE_MACS, read_engine_rows, redmule_macs
 from dse.studies.cross_check.outside_rows import OutsideRow, read_outside_rows
 from dse.studies.markdown_table import table
 
@@ -16,7 +17,9 @@ COUNTED = {"booksim": "packets", "dramsim3": "requests", "ramulator": "requests"
 def finding() -> str:
     """Tables of kernels by fidelity, of exports, and of reference points replayed from exports."""
     frame = pd.read_csv(HERE / "cases.csv")
-    return "\n\n".join((_kernels(frame), _exports(frame), _outside(frame, read_outside_rows()), _points()))
+    return "\n\n".join(
+        (_kernels(frame), _exports(frame), _replays(frame), _outside(frame, read_outside_rows()), _points(), _engines())
+    )
 
 
 def _kernels(frame: pd.DataFrame) -> str:
@@ -43,6 +46,16 @@ def _exports(frame: pd.DataFrame) -> str:
     return "What each export holds, and the command that makes it:\n\n" + table(
         ["case", "simulator", "count", "volume", "command"], rows
     )
+
+
+def _replays(frame: pd.DataFrame) -> str:
+    """One row per trace of packets: last arrival in the program, and when the trace is played open loop."""
+    rows = [
+        [row.case, f"{row.ours:,.0f}", f"{row.replayed:,.0f}", f"{row.replayed / row.ours - 1:+.1%}"]
+        for row in frame[frame["simulator"] == "booksim"].itertuples()
+    ]
+    text = "Cycles until the last packet arrives, with its dependencies and as an exported trace on the exported routers:\n\n"
+    return text + table(["case", "program", "trace", "trace / program"], rows)
 
 
 def _outside(frame: pd.DataFrame, rows: list[OutsideRow]) -> str:
@@ -73,3 +86,19 @@ def _points() -> str:
         rows.append([simulator, metric, str(len(part)), f"{median:.1%}", f"{worst['gap']:+.1%}", str(worst["point"])])
     head = ["simulator", "metric", "points", "median gap", "largest gap", "at"]
     return "Reference points, simulated from the exported files alone:\n\n" + table(head, rows)
+
+
+def _engines() -> str:
+    """One row per dataflow and way of loading: how near systolic arrays are to SCALE-Sim; and RedMulE's rate."""
+    rows = []
+    for dataflow in ("weight", "input", "output"):
+        for reload in ("tile", "hidden"):
+            gaps = sorted((row.gap(reload) for row in read_engine_rows() if row.dataflow == dataflow), key=abs)
+            near = sum(abs(gap) <= NEAR for gap in gaps)
+            middle = (abs(gaps[len(gaps) // 2 - 1]) + abs(gaps[len(gaps) // 2])) / 2
+            rows.append([dataflow, reload, f"{near} of {len(gaps)}", f"{middle:.1%}", f"{gaps[-1]:+.1%}"])
+    head = ["what stays", "`reload`", f"within {NEAR:.0%}", "median gap", "largest gap"]
+    rate = redmule_macs()
+    gap = f"{rate / REDMULE_MACS - 1:+.1%}"
+    text = f"RedMulE with 32 elements: {REDMULE_MACS} multiply-adds a cycle published, {rate:.1f} by `ce` ({gap})."
+    return "Systolic arrays against SCALE-Sim 3.0.0, 20 products of random sizes:\n\n" + table(head, rows) + "\n\n" + text

@@ -17,7 +17,9 @@ import numpy as np
 
 from dse.config.compose import compose
 from dse.config.question import build_question
+from dse.evaluators.cost_models.program_trace import NetworkPackets, ProgramRun, replay_packets
 from dse.evaluators.machine.memory_system import simulate_memory
+from dse.evaluators.program.kernel_ir import Program
 from dse.evaluators.workloads.kernels import evaluate_cases
 from dse.exports.booksim import PATTERNS
 from dse.exports.export_files import LARGEST_MAX_PACKETS
@@ -27,6 +29,9 @@ from dse.space.fields import replace_leaves
 from dse.space.main_memory import main_memory
 
 STUDIES = Path(__file__).parents[1]
+LINK_CYCLES = 1
+"""Cycles of a link of BookSim's mesh."""
+
 POINTS = {"booksim": STUDIES / "noc_curves" / "published.csv", "dramsim3": STUDIES / "hbm_patterns" / "published.csv"}
 """Files of points that a simulator gave, by simulator."""
 
@@ -114,6 +119,27 @@ def replay_requests(config: Path, trace: Path) -> dict[str, float]:
     report = simulate_memory(memory, address, int(memory.access), write, arrival)
     latency = float(report.latencies.mean()) * float(memory.clock)
     return {"bandwidth_efficiency": report.share, "read_latency": latency}
+
+
+def replay_trace(config: Path, trace: Path, run: ProgramRun) -> float:
+    """Last arrival of the packets of an exported trace on its exported routers, open loop. [cycle]
+
+    Args:
+        config, trace: exported files of a program.
+        run: the program's network, of which only the ways between core and router and the clock are taken.
+    """
+    settings = read_settings(config)
+    side, stages = int(settings["k"]), ("routing_delay", "vc_alloc_delay", "sw_alloc_delay", "st_final_delay")
+    hop = (
+        sum(int(settings[name]) for name in stages)
+        + LINK_CYCLES
+        - int(settings["speculative"]) * int(settings["vc_alloc_delay"])
+    )
+    start, source, target, flits = np.loadtxt(trace, dtype=np.int64, ndmin=2).T
+    fabric = run.fabric._replace(hop=hop * run.fabric.cycle, vcs=int(settings["num_vcs"]), depth=int(settings["vc_buf_size"]))
+    mesh = ProgramRun(run.name, Program(side, side, (), ()), fabric)
+    packets = NetworkPackets(start.astype(float), source, target, flits, source, np.full(len(source), -1))
+    return float(replay_packets(mesh, packets).max(initial=0.0))
 
 
 def read_memory(settings: dict[str, str]) -> MemorySystem:

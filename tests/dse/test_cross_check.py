@@ -9,8 +9,9 @@ from dse.space.errors import DesignError
 from dse.studies.cross_check import __main__ as command
 from dse.studies.cross_check import finding, outside_rows
 from dse.studies.cross_check.cases import CASES, find_case, last_moments, runs_of, seconds_by_fidelity, write_exports
+from dse.studies.cross_check.engines import NEAR, REDMULE_MACS, read_engine_rows, redmule_macs
 from dse.studies.cross_check.outside_rows import OutsideRow, read_outside_rows
-from dse.studies.cross_check.references import POINTS, read_memory, read_settings, replay
+from dse.studies.cross_check.references import POINTS, read_memory, read_settings, replay, replay_trace
 
 HERE = Path(command.__file__).parent
 POINT_TOLERANCE = 0.033
@@ -41,6 +42,8 @@ def test_a_row_is_what_its_kernel_gives(name: str, tmp_path: Path) -> None:
         assert int(row["count"]) == entry.get("packets", entry.get("nodes"))
         assert (tmp_path / name / row["simulator"] / "summary.json").exists()
     booksim = next(row for row in rows if row["simulator"] == "booksim")
+    files = (tmp_path / name / "booksim" / f"{run.name}.{ending}" for ending in ("cfg", "trace"))
+    assert float(booksim["replayed"]) == pytest.approx(replay_trace(*files, run), abs=0.06)
     assert float(booksim["volume"]) == run.activity.hop_bytes
 
 
@@ -130,3 +133,16 @@ def test_rows_in_another_encoding_are_refused(tmp_path: Path) -> None:
 def test_the_command_of_the_study_refuses_in_one_line(arguments: list[str], why: str) -> None:
     with pytest.raises(DesignError, match=why):
         command.main(arguments)
+
+
+def test_systolic_arrays_are_as_near_as_the_page_says() -> None:
+    rows = read_engine_rows()
+    assert len(rows) == 60
+    assert all(row.own_cycles("tile") == row.cycles for row in rows if row.dataflow in ("weight", "input"))
+    output = [row for row in rows if row.dataflow == "output"]
+    assert all(0.04 < row.gap("tile") < 0.74 for row in output)
+    assert sum(abs(row.gap("hidden")) <= NEAR for row in output) >= 12
+
+
+def test_pipelined_elements_have_the_published_rate() -> None:
+    assert redmule_macs() == pytest.approx(REDMULE_MACS, rel=NEAR)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from dse.config.compose import compose
 from dse.config.question import build_question
-from dse.evaluators.cost_models.program_trace import ProgramRun, tree_links
+from dse.documents import build_schema
+from dse.evaluators.cost_models.program_trace import NetworkPackets, ProgramRun, replay_packets, trace_program, tree_links
 from dse.evaluators.machine.memory_system import map_addresses
+from dse.evaluators.machine.task_kinds import PACKET
 from dse.evaluators.program.activity_counts import count_macs, iterate_instructions
 from dse.evaluators.program.kernel_ir import MultiplyInstruction, SendInstruction
 from dse.exports import chakra
@@ -36,7 +39,7 @@ EXCHANGE = (
 PROGRAMS = {
     "meshgemm": ("chip=wse2", "workload=gemm", "workload.shapes=[32x32x32]", "mapping.rows=4", "mapping.gemm=meshgemm"),
     "ktree": ("chip=wse2", "workload=gemv", "workload.shapes=[1x64x64]", "mapping.rows=4", "mapping.gemv=ktree"),
-    "not square": ("chip=wse2", "workload=gemm", "workload.shapes=[32x32x32]", "mapping.rows=2", "mapping.cols=4"),
+    "not square": ("chip=wse2", "workload=gemm", "workload.shapes=[24x24x24]", "mapping.rows=3", "mapping.cols=4"),
     "summa": ("chip=tile32", "workload=gemm", "workload.shapes=[128x128x128]", *SMALL),
     "attention": ("chip=tile32", "workload=attention", "workload.batch=1", "workload.heads=1", "workload.keys=[512]", *SMALL),
     "all_to_all": ("chip=tile32", *EXCHANGE, "workload.bytes=[2 KiB]", *SMALL),
@@ -53,8 +56,14 @@ def run_of(name: str) -> ProgramRun:
 
 
 def exported(name: str, to: str, folder: Path) -> dict[str, Any]:
-    (entry,) = export_question(compose(list(PROGRAMS[name])), to, folder, MOST)
+    (entry,) = entries_of(list(PROGRAMS[name]), to, folder)
     return entry
+
+
+def entries_of(words: list[str], to: str, folder: Path) -> list[dict[str, Any]]:
+    """Totals of each program that was written, with its name."""
+    document = export_question(compose(words), to, folder, MOST)
+    return [{"program": entry.program, **entry.totals} for entry in document.entries]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -120,6 +129,35 @@ def test_booksim_dependencies_have_an_order_that_times_keep(name: str, tmp_path:
             assert packets[parent]["target"] == packet["source"]
             assert packets[parent]["flits"] == packet["flits"]
     assert any(packet["parent"] != "-1" for packet in packets) == (name in ("trees", "summa", "attention"))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "near"),
+    [
+        ("meshgemm", ("chip.core.word_copy=1 cycle",), 1e-9),
+        ("ktree", ("chip.core.word_copy=1 cycle",), 1e-9),
+        ("all_to_all", (), 1e-9),
+        ("summa", (), 0.05),
+        ("attention", (), 0.05),
+        ("trees", (), 0.2),
+    ],
+)
+def test_a_trace_arrives_when_its_program_does(name: str, more: tuple[str, ...], near: float, tmp_path: Path) -> None:
+    """Sources send a flit a cycle, and packets of trees have ways in and out of routers between."""
+    words = [*PROGRAMS[name], *more]
+    (entry,) = entries_of(words, "booksim", tmp_path)
+    question = build_question(compose(words), Path())
+    (run,) = case_programs(question.base, question.workload.cases[0])
+    start, *rest = np.loadtxt(tmp_path / f"{entry['program']}.trace", dtype=int, ndmin=2).T
+    packets = NetworkPackets(start.astype(float), *rest, rest[0], rest[0])
+    trace, last = trace_program(run), float(replay_packets(run, packets).max())
+    came = float(trace.ready[trace.after[trace.kind[trace.before] == PACKET]].max())
+    assert last == pytest.approx(came, rel=near)
+
+
+def test_sources_that_are_slower_are_said_in_the_configuration(tmp_path: Path) -> None:
+    exported("ktree", "booksim", tmp_path)
+    assert "send a flit every 3.1 cycles" in (tmp_path / "gemv_ktree.cfg").read_text()
 
 
 def test_links_of_a_sum_are_fed_by_the_longest_branch() -> None:
@@ -240,7 +278,7 @@ def test_dramsim3_has_the_reference_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", LOW_FIRST)
 @pytest.mark.parametrize("name", FROM_MEMORY)
 def test_memory_requests_are_those_of_the_program(name: str, to: str, tmp_path: Path) -> None:
-    entries, run = export_question(compose(list(PROGRAMS[name])), to, tmp_path, MOST), run_of(name)
+    entries, run = entries_of(list(PROGRAMS[name]), to, tmp_path), run_of(name)
     assert run.banks is not None
     access = int(run.banks.memory.access)
     assert sum(entry["program_bytes"] for entry in entries) == run.activity.memory_bytes
@@ -361,7 +399,7 @@ STEP = ("chip=h100", "model=llama3_8b", "workload.batch=[2]", "workload.prompt=5
 
 @pytest.mark.parametrize("tp", [2, 4])
 def test_a_step_of_dies_has_its_collectives_and_its_time(tp: int, tmp_path: Path) -> None:
-    entries = export_question(compose([*STEP, f"mapping.both.tp={tp}", "mapping.both.prefetch=none"]), "chakra", tmp_path, MOST)
+    entries = entries_of([*STEP, f"mapping.both.tp={tp}", "mapping.both.prefetch=none"], "chakra", tmp_path)
     assert [entry["program"] for entry in entries] == ["prefill", "decode"]
     for entry in entries:
         ranks = [read_rank_file(tmp_path / f"{entry['program']}.{rank}.et") for rank in range(tp)]
@@ -376,12 +414,10 @@ def test_a_step_of_dies_has_its_collectives_and_its_time(tp: int, tmp_path: Path
 
 
 def test_a_prefetch_is_a_load_that_its_call_waits_for(tmp_path: Path) -> None:
-    entries = export_question(
-        compose(["chip=ascend910b", *STEP[1:], "mapping.both.tp=4", "mapping.both.prefetch=whole"]), "chakra", tmp_path, MOST
-    )
+    entries = entries_of(["chip=ascend910b", *STEP[1:], "mapping.both.tp=4", "mapping.both.prefetch=whole"], "chakra", tmp_path)
     nodes = read_rank_file(tmp_path / "decode.0.et")
     loads = [node for node in nodes if node.kind == "MEM_LOAD_NODE"]
-    assert entries[1]["nodes_by_type"]["MEM_LOAD_NODE"] == len(loads) > 0
+    assert entries[1]["MEM_LOAD_NODE"] == len(loads) > 0
     awaited = {need for node in nodes for need in node.needs if node.kind == "COMP_NODE"}
     assert {node.number for node in loads} <= awaited
 
@@ -396,7 +432,7 @@ def test_collectives_of_dies_are_one_node_a_rank(tmp_path: Path) -> None:
         "workload.bytes=[64 KiB]",
     )
     words = tuple(word for word in words if not word.startswith("mapping.collective"))
-    (entry,) = export_question(compose(list(words)), "chakra", tmp_path, MOST)
+    (entry,) = entries_of(list(words), "chakra", tmp_path)
     assert entry["ranks"] == 4
     for rank in range(4):
         (node,) = read_rank_file(tmp_path / f"allreduce.{rank}.et")
@@ -418,8 +454,14 @@ def test_collectives_of_dies_are_one_node_a_rank(tmp_path: Path) -> None:
         ("booksim", [*PROGRAMS["ktree"], "chip.noc.word_cycles=2 cycle"], "BookSim's links take 1 cycle for a flit, got 2"),
         ("booksim", ["chip=mesh8", "workload=traffic", "chip.faults=3-4"], "do not go around faults"),
         ("booksim", ["chip=mesh8", "workload=traffic", "chip.mesh.rows=4"], "needs a square mesh, got 4 x 8"),
+        (
+            "booksim",
+            ["chip=tile32", "workload=gemm", "chip.tile.sram=1 kB"],
+            "violates a limit: needs 5.12 kB of chip.tile.sram",
+        ),
+        ("chakra", ["chip=h100", "model=llama3_70b", "mapping.both.tp=1"], "violates a limit: needs 186.2 GB"),
         ("softhier", ["chip=tile32", "workload=gemm"], "no format of tile programs"),
-        ("chakra", ["chip=wafer64", "model=deepseek_v3"], "one pipeline stage"),
+        ("chakra", ["chip=wafer64", "model=deepseek_v3", "workload.batch=[256]"], "one pipeline stage"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(to: str, words: list[str], why: str, tmp_path: Path) -> None:
@@ -434,11 +476,12 @@ def test_the_command_says_what_it_wrote(tmp_path: Path, typed: Any) -> None:
     code, out, err = typed("export-program", *PROGRAMS["ktree"], "--to", "booksim", "--out", str(tmp_path / "a"), "--json")
     assert code == 0, err
     document = json.loads(out)
-    assert document["entries"][0]["packets"] > 0
+    assert document["entries"][0]["totals"]["packets"] > 0
+    jsonschema.validate(document, build_schema("export-program"))
     assert {schema["source"] for schema in document["schemas"]} == {
         "github.com/booksim/booksim2", "github.com/sseyyeda/Booksim2_TraceFileInjection"
     }  # fmt: skip
-    assert document["entries"] == json.loads((tmp_path / "a/summary.json").read_text())["entries"]
+    assert document == json.loads((tmp_path / "a/summary.json").read_text())
     code, _, err = typed("export-program", *PROGRAMS["ktree"], "--to", "booksim", "--out", str(tmp_path / "a"))
     assert code == 0
     assert "0105eb4" in err

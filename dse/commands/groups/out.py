@@ -42,8 +42,8 @@ def _run_export_program(typed: Namespace) -> int:
 
     def export_composed_question(config: dict[str, Any]) -> None:
         with compile_notice("export-program"):
-            entries = export_question(config, typed.to, folder, most)
-        print_export(entries, SCHEMAS[typed.to], folder, as_json=typed.json)
+            document = export_question(config, typed.to, folder, most)
+        print_export(document, as_json=typed.json)
 
     typed.words = name_as_override(typed.words)
     run_with_hydra(hydra_line(typed), export_composed_question)
