@@ -1,4 +1,4 @@
-"""Warnings of an answer: contention that its fidelity does not count, where a higher one measured a large effect.
+"""Warnings of an answer: contention that its fidelity does not count, where simulation does.
 
 A warning has a condition on the design, declared from gaps that `studies/what_closed_misses` measured. It names the largest
 gap measured under that condition and how to see it. Numbers of the answer stay as they are.
@@ -69,7 +69,7 @@ def _reads_ahead(design: Design) -> bool:
 
 
 def _has_one_channel(design: Design) -> bool:
-    """Whether routers of a mesh of tiles have a single virtual channel, on which multicasts may wait for one another."""
+    """Whether routers of a mesh of tiles have a single virtual channel."""
     return software_of(design.mapping) in ON_TILES and int(design.chip.noc.vcs) == 1
 
 

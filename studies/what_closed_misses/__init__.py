@@ -1,1 +1,1 @@
-"""Study of the largest differences between the analytical model and simulation of whole models, and of their causes."""
+"""Study of gaps between the analytical model and simulation of whole models, with causes."""

@@ -26,6 +26,9 @@ from dse.terminal.progress import say
 SECONDS = 20.0
 """CPU time of a family's search. [s]"""
 
+DESIGNS = 100
+"""Designs of a family that are simulated at most."""
+
 SLOWER = 3
 """Times as much that families get whose fidelity is cycles."""
 
@@ -47,7 +50,7 @@ def search() -> None:
         if any(gap.family == family.name for gap in stored):
             continue
         slow = parse_fidelity(family.fidelity)[0] == "cycles"
-        gaps = largest_of_designs(search_gaps(family, SECONDS * (SLOWER if slow else 1)))
+        gaps = largest_of_designs(search_gaps(family, SECONDS * (SLOWER if slow else 1), DESIGNS))
         stored += gaps
         write_gaps(stored)
         largest = max((abs(gap.gap) for gap in gaps if not gap.refusal), default=math.nan)
@@ -88,9 +91,9 @@ def write_table(name: str, head: Iterable[str], rows: Iterable[Sequence[object]]
             lines.writerow([f"{value:.6g}" if isinstance(value, float) else value for value in row])
 
 
-def _write_all(name: str, found: Iterable[tuple[object, ...]]) -> None:
+def _write_all(name: str, results: Iterable[tuple[object, ...]]) -> None:
     rows: list[tuple[object, ...]] = []
-    for row in found:
+    for row in results:
         rows.append(row)
         write_table(name, row._fields, rows)  # type: ignore[attr-defined]
         say(f"{name}: {', '.join(map(str, row[:3]))}")

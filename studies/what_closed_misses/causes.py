@@ -1,14 +1,19 @@
-"""Causes of a gap between two fidelities, found by counterfactuals: a cause is what closes the gap when it is taken away."""
+"""Causes of gaps between two fidelities, found by counterfactuals.
+
+A cause is what closes a gap when it is taken out of the design.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dse.evaluators.evaluation import explain
+from dse.evaluators.machine.memory_channels import channels_used
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.main_memory import main_memory
 from dse.space.workload import Workload
-from dse.studies.what_closed_misses.families import FAMILIES, Family
+from dse.studies.what_closed_misses.families import FAMILIES, DesignFamily
 from dse.studies.what_closed_misses.gap_search import Gap, design_gaps
 
 MANY_TIMES = 256
@@ -40,16 +45,18 @@ class Counterfactual:
         what: what is changed, as text.
         leaves: new values by address, from the value that a leaf has; leaves that a design lacks stay out.
         overrides: changes of the load, by the words that they replace.
+        limit: further leaves with their values, from a design.
     """
 
     category: str
     what: str
     leaves: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
+    limit: Callable[[Design], dict[str, Any]] | None = None
 
     def change(self, design: Design) -> dict[str, Any]:
         """Leaves of a design that change, with their new values; empty where the cause is not there."""
-        changes = {}
+        changes = {} if self.limit is None else self.limit(design)
         for address, value, _ in iterate_leaves(design):
             if address in self.leaves and (new := self.leaves[address](value)) != value:
                 changes[address] = new
@@ -62,6 +69,16 @@ def _both(setting: str) -> tuple[str, str]:
 
 def _option(setting: str, word: str) -> dict[str, Callable[[Any], Any]]:
     return {address: _set(word) for address in _both(setting)}
+
+
+def _channels_as_links(design: Design) -> dict[str, Any]:
+    """Bandwidth of a mesh's memory channels where they are faster than a link, as much as a link has."""
+    chip, memory = design.chip, main_memory(design.chip)
+    if chip.tile is None or memory.channel_side == "core":
+        return {}
+    shared = float(memory.stated_channels) / float(channels_used(chip))
+    link = float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles) / max(shared, 1.0)
+    return {"chip." + memory.leaf("channel_bandwidth"): link} if link < memory.channel_bandwidth else {}
 
 
 ROWS = dict.fromkeys(
@@ -91,6 +108,7 @@ COUNTERFACTUALS = (
     ),
     Counterfactual("locked routes", "messages hold one link at a time", {"chip.noc.routing": _set("wormhole")}),
     Counterfactual("memory banks", "rows of banks that open at once", ROWS),
+    Counterfactual("memory ports", "memory channels no faster than a link", limit=_channels_as_links),
     Counterfactual("hops and ramps", "routers and ramps that take no time", {
         **dict.fromkeys(("chip.noc.hop_cycles", "chip.noc.ramp_cycles", "chip.d2d.latency", "chip.nodes.latency"), _set(0.0)),
     }),
@@ -106,7 +124,7 @@ COUNTERFACTUALS = (
 
 
 class Cause(NamedTuple):
-    """What closes a gap.
+    """Counterfactual that closes a gap between two fidelities.
 
     Attributes:
         category: the cause; "several together" where none closes half of the gap by itself.
@@ -131,28 +149,30 @@ def find_cause(gap: Gap) -> Cause:
     design, workload = design_of(family, gap, family.overrides)
     lost = gap.simulated - gap.analytical
     shares: dict[str, float] = {}
-    found: list[tuple[float, Gap, Counterfactual]] = []
+    results: list[tuple[float, Gap, Counterfactual]] = []
     for counterfactual in COUNTERFACTUALS:
         after = _gap_without(counterfactual, family, gap, design, workload)
         if after is not None:
             share = 1 - abs((after.simulated - after.analytical) / lost)
             shares[counterfactual.category] = max(share, shares.get(counterfactual.category, share))
-            found.append((share, after, counterfactual))
+            results.append((share, after, counterfactual))
     where = _where(family, gap, design, workload)
-    named = next((one for one in found if one[0] >= ENOUGH), None)
-    share, after, counterfactual = named or max(found, key=lambda one: one[0])
+    named = next((result for result in results if result[0] >= ENOUGH), None)
+    share, after, counterfactual = named or max(results, key=lambda result: result[0])
     category = counterfactual.category if named else "several together"
     return Cause(category, counterfactual.what, after.gap, share, where, shares)
 
 
-def design_of(family: Family, gap: Gap, overrides: tuple[str, ...]) -> tuple[Design, Workload]:
+def design_of(family: DesignFamily, gap: Gap, overrides: tuple[str, ...]) -> tuple[Design, Workload]:
     """Design of a gap and its load alone, from the family's overrides as they are or changed."""
     question = family._replace(overrides=overrides).study(*gap.settings, *gap.load).question
     return question.space.with_ties(question.base), question.workload
 
 
-def _gap_without(counterfactual: Counterfactual, family: Family, gap: Gap, design: Design, workload: Workload) -> Gap | None:
-    """Gap of the same phase without a possible cause; None where the cause is not there, or the design does not run without."""
+def _gap_without(
+    counterfactual: Counterfactual, family: DesignFamily, gap: Gap, design: Design, workload: Workload
+) -> Gap | None:
+    """Gap of the same phase without a possible cause; None where the cause is not there."""
     if counterfactual.overrides:
         words = tuple(
             next((new for old, new in counterfactual.overrides.items() if old in word), word) for word in family.overrides
@@ -167,17 +187,17 @@ def _gap_without(counterfactual: Counterfactual, family: Family, gap: Gap, desig
     return next((after for after in design_gaps(family, design, workload, gap.settings) if after.phase == gap.phase), None)
 
 
-def _where(family: Family, gap: Gap, design: Design, workload: Workload) -> str:
+def _where(family: DesignFamily, gap: Gap, design: Design, workload: Workload) -> str:
     """Operator of the phase whose time differs most, and what binds it by each fidelity."""
     times: list[dict[tuple[str, str], tuple[float, str]]] = []
     for fidelity in (family.analytical, family.fidelity):
         rows = explain(design, workload.cases[0], fidelity=fidelity).rows
-        found: dict[tuple[str, str], tuple[float, str]] = {}
+        by_operator: dict[tuple[str, str], tuple[float, str]] = {}
         for row in rows:
             if row.phase == gap.phase and row.shape:
-                seconds, bound = found.get((row.segment, row.operator), (0.0, row.bound))
-                found[row.segment, row.operator] = (seconds + row.seconds, bound)
-        times.append(found)
+                seconds, bound = by_operator.get((row.segment, row.operator), (0.0, row.bound))
+                by_operator[row.segment, row.operator] = (seconds + row.seconds, bound)
+        times.append(by_operator)
     low, high = times
     common = [name for name in low if name in high]
     if not common:

@@ -1,4 +1,7 @@
-"""Families of designs that the study searches: a machine with a model, its space, and the fidelity that checks it."""
+"""Families of designs that the study searches.
+
+Each has a machine, a model, a space, loads, and the fidelity that the analytical model is compared with.
+"""
 
 from typing import NamedTuple
 
@@ -47,7 +50,7 @@ CACHES = (
 WAFER = ("chip=wse2", "mapping=waferllm", "space=gap_wafer", "model=llama3_8b")
 
 
-class Family(NamedTuple):
+class DesignFamily(NamedTuple):
     """Designs of one kind of machine under some loads, and the fidelity that they are simulated at.
 
     Attributes:
@@ -77,7 +80,7 @@ def _skewed(model: str) -> tuple[str, ...]:
 
 
 FAMILIES = tuple(
-    Family(name, fidelity, overrides)
+    DesignFamily(name, fidelity, overrides)
     for name, fidelity, overrides in (
         ("NPU cores", "events", (*NPU, "model=qwen3_1b7", *LOADS)),
         ("NPU cores, cycle by cycle", "cycles", (*NPU, "model=qwen3_1b7", *FEW)),

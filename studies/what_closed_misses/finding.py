@@ -1,4 +1,7 @@
-"""Tables of this study: gaps by family, causes of the largest, operators that overlap, broken links, and models on parts."""
+"""Tables of this study, from the files that its command writes.
+
+Gaps by family, causes of the largest, operators that overlap, broken links, and models on parts.
+"""
 
 import csv
 from collections import Counter

@@ -15,7 +15,7 @@ from dse.search.samplers import Feedback
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.workload import BatchCase, Workload
-from dse.studies.what_closed_misses.families import Family
+from dse.studies.what_closed_misses.families import DesignFamily
 
 PHASES = {"ttft": "prefill", "tpot": "decode"}
 """Phases that are compared, by the metric that is the phase's time."""
@@ -52,11 +52,11 @@ class Gap(NamedTuple):
 
     @property
     def load(self) -> tuple[str, ...]:
-        """Overrides of the load."""
+        """Overrides of the command line that set the load."""
         return (f"workload.batch=[{self.batch}]", f"workload.prompt=[{self.prompt}]", f"workload.output=[{self.output}]")
 
 
-def search_gaps(family: Family, seconds: float, designs: int = 10**9, seed: int = SEED) -> Iterator[Gap]:
+def search_gaps(family: DesignFamily, seconds: float, designs: int = 10**9, seed: int = SEED) -> Iterator[Gap]:
     """Gaps of every design that the search evaluates, phase by phase and load by load.
 
     The search is the project's own (`dse/search/local_search.py`); it maximises the largest gap of a design, either way.
@@ -91,17 +91,17 @@ MAX_ASKS = 100_000
 """Designs that are proposed at most, those that a limit rules out included."""
 
 
-def design_gaps(family: Family, design: Design, workload: Workload, settings: tuple[str, ...]) -> list[Gap]:
-    """Gaps of one design, one for each phase and load; none where a limit or options leave it without times.
+def design_gaps(family: DesignFamily, design: Design, workload: Workload, settings: tuple[str, ...]) -> list[Gap]:
+    """Gaps of one design, one for each phase and load; none of an infeasible design.
 
     Where the simulation does not end, the only element has the reason.
     """
-    one, metrics = stack_designs([design]), tuple(PHASES)
-    low = evaluate(one, workload, fidelity=family.analytical, cases=True, metrics=metrics)
+    single, metrics = stack_designs([design]), tuple(PHASES)
+    low = evaluate(single, workload, fidelity=family.analytical, cases=True, metrics=metrics)
     if not low.feasible[0]:
         return []
     try:
-        high = evaluate(one, workload, fidelity=family.fidelity, cases=True, metrics=metrics)
+        high = evaluate(single, workload, fidelity=family.fidelity, cases=True, metrics=metrics)
     except DesignError as error:  # what only a simulation can say of a design
         return [Gap(family.name, "", 0, 0, 0, np.nan, np.nan, settings, str(error).partition(":")[0] + ": " + _reason(error))]
     gaps = []
@@ -109,7 +109,7 @@ def design_gaps(family: Family, design: Design, workload: Workload, settings: tu
         for row, case in enumerate(workload.cases):
             assert isinstance(case, BatchCase)
             ((batch, prompt, output),) = case.requests
-            before, after = (float(np.asarray(found.cases[metric])[row, 0]) for found in (low, high))
+            before, after = (float(np.asarray(outcomes.cases[metric])[row, 0]) for outcomes in (low, high))
             if np.isfinite([before, after]).all() and before > 0:
                 gaps.append(Gap(family.name, phase, batch, prompt, output, before, after, settings))
     return gaps

@@ -1,4 +1,6 @@
-"""Operators that overlap, simulated as one program on 8 x 8 tiles, against the rule that the longer one hides the other.
+"""Operators that overlap, simulated as one program on 8 x 8 tiles.
+
+Their time is compared with the rule that the longer one hides the other.
 
 Timelines of all fidelities take the larger of two times where a prefetch or an exchange runs beside an operator. Here both
 are strands of one program: they share links, memory channels and banks, by events and cycle by cycle.
@@ -89,7 +91,7 @@ def simulate_overlaps(fidelities: tuple[str, ...] = ("events", "cycles"), side: 
 def operator_pairs(chip: Chip) -> Iterator[tuple[str, str, Program, Program]]:
     """Operators of a layer with what may run beside them, as long by itself as the first leaves time for."""
     for name, program in (("attention of a prompt", _attention(chip)), ("product", _product(chip))):
-        seconds = _time(program, chip, "events")
+        seconds = program_seconds(program, chip, "events")
         busy = _loaded_bytes(program) * float(read_ahead_seconds_per_byte(chip))
         room = AHEAD * float(chip.tile.sram * chip.mesh.rows * chip.mesh.cols)
         spare = min(max(seconds - busy, 0.0) / float(read_ahead_seconds_per_byte(chip)), room)
@@ -101,15 +103,16 @@ def operator_pairs(chip: Chip) -> Iterator[tuple[str, str, Program, Program]]:
 def _simulate(kind: tuple[str, str, str, str], chip: Chip, first: Program, second: Program) -> Overlap:
     fidelity = kind[-1]
     both = merge_programs(first, second)
-    alone = _time(first, chip, fidelity), _time(second, chip, fidelity)
+    alone = program_seconds(first, chip, fidelity), program_seconds(second, chip, fidelity)
     ratios = []
     for changes in ({"links": 256.0}, {"banks": False}):
-        parts = [_time(program, chip, fidelity, **changes) for program in (first, second, both)]
+        parts = [program_seconds(program, chip, fidelity, **changes) for program in (first, second, both)]
         ratios.append(parts[2] / max(parts[:2]))
-    return Overlap(*kind, *alone, _time(both, chip, fidelity), *ratios)
+    return Overlap(*kind, *alone, program_seconds(both, chip, fidelity), *ratios)
 
 
-def _time(program: Program, chip: Chip, fidelity: str, links: float = 1.0, banks: bool = True) -> float:
+def program_seconds(program: Program, chip: Chip, fidelity: str, links: float = 1.0, banks: bool = True) -> float:
+    """Time of a program on a chip of tiles, with links so many times as wide, with or without banks. [s]"""
     fabric, engines = job_machine(chip, ATTENTION["flat_hw"])
     hardware: dict[str, Any] = simulated_memory(chip)
     if not banks:
@@ -150,7 +153,7 @@ def _exchange(chip: Chip, seconds: float, pieces: int) -> Program:
         once = EXCHANGES["direct"].build_program(GemmShape(values, 1, 1), mesh, "float16", pattern="all_to_all")
         return replace(once, strands=tuple(strand * pieces for strand in once.strands))
 
-    while (program := build(values)) and _time(program, chip, "events") < seconds:
+    while (program := build(values)) and program_seconds(program, chip, "events") < seconds:
         values = 5 * values // 4
     return program
 

@@ -1,4 +1,4 @@
-"""Whole models on parts of 8 x 8 cores by three fidelities, and kernels of tiles whose mesh has broken links."""
+"""Whole models on parts of 8 x 8 cores by three fidelities, and kernels with broken links."""
 
 import time
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ SEPARATOR = "; "
 
 
 def largest_of_designs(gaps: Iterable[Gap]) -> list[Gap]:
-    """The largest gap of each design and phase, over its loads; designs whose simulation does not end as well."""
+    """The largest gap of each design and phase, over its loads; refused designs as well."""
 
     def kind(gap: Gap) -> tuple[str, tuple[str, ...], str]:
         return gap.family, gap.settings, gap.phase
