@@ -13,6 +13,7 @@ from dse.accuracy.foreign_constants import describe_foreign_constants
 from dse.accuracy.residuals import ErrorBand, band_beyond_rows, estimate_error_bands
 from dse.accuracy.result_kind import MODELS, SERVICES, kernel_algorithm
 from dse.accuracy.stack_basis import StackBasis, describe_unmeasured_kernels, stack_basis
+from dse.analysis.fidelity_warnings import fidelity_warnings
 from dse.analysis.load_notes import LoadNotes, format_max_rates, format_notes, load_notes
 from dse.analysis.metric_text import OF_PART, format_metric
 from dse.analysis.placement_facts import placement_facts
@@ -265,8 +266,14 @@ class Evaluation:
             *(("not tied", text) for text in self.untied),
             ("fidelity", self.fidelity),
             *self._bank_facts(),
+            *(("not counted", text) for text in self.warnings),
         ]
         return [*lines, *([("submesh", self.part)] if self.part else [])]
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Contention that the fidelity is known to miss for this design; empty of an infeasible one."""
+        return [] if self.infeasible is not None else fidelity_warnings(self.design, self.workload, self.fidelity)
 
     @property
     def changes(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ NO_DECODE = "none with 1 output token"
 
 NEEDED_FACTS = (
     *("not fitted", "trace", "not tied", "speculation", "first token", "decode", "prefixes", "on the chip", "padding"),
-    *("memory", "submesh", "dies", "repair", "chain"),
+    *("memory", "not counted", "submesh", "dies", "repair", "chain"),
 )
 """Facts that change what was asked or how far the answer reaches, and are in no other line."""
 

@@ -243,7 +243,7 @@ def evaluation_record(evaluation: Evaluation) -> EvaluateDocument:
         part=evaluation.part or None,
         parts_of_chip=evaluation.parts,
         published=[_fact_record(fact) for fact in published_facts(chip)],
-        remarks=remarks(chip),
+        remarks=[*remarks(chip), *evaluation.warnings],
         peaks={name: float(value) for name, value in peaks(chip).items()},
         design={address: value for address, value, _ in iterate_leaves(evaluation.design)},
         cases=[_case_record(result, case, note) for result, case, note in zip(evaluation.cases, cases, notes, strict=True)],

@@ -1,0 +1,1 @@
+"""Study of gaps between the analytical model and simulation of whole models, with causes."""
