@@ -107,7 +107,12 @@ def _grouped(flow: Flow, block: Block, attention: KernelStep) -> Iterator[tuple[
     common = norms[0] | ({"gate": gates[left]} if left else {})
     common |= {"qkv_bias": True} if any(_has_bias(flow, step) for step in into) else {}
     common |= {"out_bias": True} if _has_bias(flow, out) else {}
-    yield own, common
+    yield own, common | ({"softcap": True} if has_tanh(flow, a) else {})
+
+
+def has_tanh(flow: Flow, step: KernelStep) -> bool:
+    """Whether values pass through a tanh in a kernel, as scores with a softcap do."""
+    return any(flow.meanings[place].name == "tanh" for place in step.members)
 
 
 def _rotated_share(block: Block, attention: KernelStep) -> float:

@@ -7,7 +7,7 @@ from dse.model_graphs.blocks import Block, GraphBlocks, graph_blocks
 from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
-from dse.model_graphs.known_blocks import KnownBlock, known_feeding, known_mixing
+from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing
 from dse.model_graphs.steps import KernelStep
 from dse.space.safe_text import count_text
 
@@ -21,7 +21,7 @@ LONGEST = 1 << 20
 
 SHARED_FIELDS: Fields = {
     "norm": "rms", "post_norms": False, "gate": "none", "qkv_bias": False, "out_bias": False, "ffn_bias": False,
-    "gated_ffn": True,
+    "gated_ffn": True, "softcap": False,
 }  # fmt: skip
 """Fields that all layers of a model have in common, and their usual values."""
 
@@ -193,6 +193,8 @@ def _ends(flow: Flow, blocks: GraphBlocks, declared: Fields) -> tuple[Fields, li
         fields["tied_embeddings"] = True
     if heads and any(len(flow.tensor(name).shape or ()) == 1 for name in heads[-1].weights):
         fields["head_bias"] = True
+    if any(has_tanh(flow, step) for step in blocks.after):
+        fields["head_softcap"] = True
     if declared.get("tied"):
         fields["tied_embeddings"] = True
     if flow.positions:

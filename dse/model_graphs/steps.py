@@ -213,8 +213,18 @@ class _StepMaker:
         values = [name for name in flow.operands(output) if not flow.sources(name) <= inside]
         if len(values) != 1:
             return None
-        members = (*sorted(inside), output)
+        scalings = [place for name in (queries, keys) for place in self._scaling(name, scores)]
+        members = (*sorted({*inside, *scalings}), output)
         return self._attention_step(members, [queries, keys, values[0]], 0, masks)
+
+    def _scaling(self, operand: str, scores: int) -> frozenset[int]:
+        """The product of queries or keys with one number before they meet; empty where there is none."""
+        flow, sources = self._flow, self._flow.sources(operand)
+        place = next(iter(sources), START)
+        if len(sources) != 1 or place == START or flow.meanings[place].name not in ("mul", "div"):
+            return frozenset()
+        one_number = all(flow.own_size(table) == Size.constant(1) for table in flow.tables(place))
+        return sources if one_number and len(flow.operands(place)) == 1 and flow.takers[place] == [scores] else frozenset()
 
     def _scores(self, softmax: int) -> tuple[int | None, list[str]]:
         """The product whose results a softmax takes over elements, and their masks; None where there is none."""
