@@ -8,7 +8,7 @@ from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
 from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing
-from dse.model_graphs.steps import KernelStep
+from dse.model_graphs.steps import OF_PAIRS, KernelStep
 from dse.space.safe_text import count_text
 
 Fields = dict[str, Any]
@@ -216,8 +216,10 @@ def _is_tied(flow: Flow, head: KernelStep) -> bool:
 def _layer_note(layers: list[GraphLayer]) -> str:
     """What is known blocks, what is described by operators, and what no kernel does, in words."""
     described = sum(layer.described for layer in layers)
-    unknown = sorted({name for layer in layers for name in layer.unknown})
+    names = sorted({name for layer in layers for name in layer.unknown})
+    unknown, pairs = ([name for name in names if name.endswith(OF_PAIRS) == ends] for ends in (False, True))
     parts = [f"{count_text(len(layers) - described, 'layer')} of known blocks" if described < len(layers) else ""]
     parts.append(f"{count_text(described, 'layer')} by operators, on devices only" if described else "")
     text = ", ".join(filter(None, parts))
-    return text + (f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else "")
+    text += f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else ""
+    return text + (f"; no attention matched, so that no KV cache is counted: {', '.join(pairs)}" if pairs else "")

@@ -270,7 +270,9 @@ class _StepMaker:
         size, own_keys, own_values = flow.count(queries), flow.own_size(keys), flow.own_size(values)
         output = flow.nodes[members[-1]].outputs[0]
         if size is None or own_keys is None or own_values is None:
-            raise flow.graph.refuse(f"attention {where!r} has operands of unknown shapes; export with dynamic_shapes")
+            raise flow.graph.refuse(
+                f"attention {where!r} has operands of unknown shapes; export with dynamic_shapes and dynamo=True"
+            )
         if "token" not in (own_keys.grows_with, own_values.grows_with) and "pair" not in (
             own_keys.grows_with,
             own_values.grows_with,
@@ -370,7 +372,8 @@ class _StepMaker:
         if terms is None:
             raise flow.graph.refuse(f"product {node.name!r} sums over an unknown number of values")
         macs = size * terms
-        return KernelStep("product", (place,), macs, width=macs.coefficient, inner=1, matrices=0)
+        unknown = (f"product{OF_PAIRS}",) if macs.grows_with == "pair" else ()
+        return KernelStep("product", (place,), macs, width=macs.coefficient, inner=1, matrices=0, unknown=unknown)
 
     def _fused_elements(self) -> list[KernelStep]:
         """Elements of all other operators; one kernel for those whose results only it takes."""
@@ -398,7 +401,7 @@ class _StepMaker:
         taken = {name for place in members for name in flow.operands(place) if not flow.sources(name) <= inside}
         names = [flow.meanings[place].name for place in members if flow.meanings[place].kind == UNKNOWN]
         lone = any(flow.meanings[place].kind == SOFTMAX for place in members) and size.grows_with == "pair"
-        unknown = (*names, *(("softmax_of_pairs",) if lone else ()))
+        unknown = (*names, *((f"softmax{OF_PAIRS}",) if lone else ()))
         turned = [
             flow.last_size(flow.nodes[place].outputs[0]) or 0
             for place in members
@@ -427,6 +430,9 @@ class _StepMaker:
             return flow.result_size(place)
         return max(known, key=growth_order)
 
+
+OF_PAIRS = "_of_pairs"
+"""Ending of the names of what runs for query-key pairs outside of attention, whose keys no cache is counted for."""
 
 MAX_WINDOW = 1 << 24
 """Tokens of a window; larger numbers in masks are no window."""

@@ -381,6 +381,18 @@ def test_an_unknown_operator_is_named_and_counted_as_elements(tmp_path: Path) ->
     assert [each.outputs for name, each in described(model) if name == "bump"] == [136]
 
 
+def test_scores_without_a_softmax_are_counted_and_named(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        for node in program["graph_module"]["graph"]["nodes"]:
+            node["target"] = node["target"].replace("torch.ops.aten.softmax.int", "torch.ops.aten.relu.default")
+
+    entry = graph_fields(changed_program(tmp_path, change, "written_out.pt2"), {})
+    assert "no KV cache is counted: product_of_pairs" in entry["graph"]
+    model, known = model_of(entry), model_of(graph_fields(SAMPLES / "written_out.pt2", {}))
+    assert kv_values_all_layers(model) == 0
+    assert totals(model)["operations"] == totals(known)["operations"]
+
+
 def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.pt2"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("bomb/models/bomb.json", "w") as stream:
