@@ -7,7 +7,7 @@ from dse.model_graphs.blocks import Block, GraphBlocks, graph_blocks
 from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
-from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing
+from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing, known_parallel
 from dse.model_graphs.steps import OF_PAIRS, KernelStep
 from dse.space.safe_text import count_text
 
@@ -21,7 +21,7 @@ LONGEST = 1 << 20
 
 SHARED_FIELDS: Fields = {
     "norm": "rms", "post_norms": False, "gate": "none", "qkv_bias": False, "out_bias": False, "ffn_bias": False,
-    "gated_ffn": True, "softcap": False,
+    "gated_ffn": True, "softcap": False, "parallel": False,
 }  # fmt: skip
 """Fields that all layers of a model have in common, and their usual values."""
 
@@ -73,6 +73,11 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
     while place < len(blocks):
         mixing = blocks[place]
         known = known_mixing(flow, mixing)
+        parallel = known_parallel(flow, mixing) if known is None else None
+        if parallel is not None:
+            layers.append(GraphLayer(parallel.own, parallel.common, (), False))
+            place += 1
+            continue
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
         if attends and not mixing.attends and known_feeding(flow, mixing) is not None:
             layers.append(_layer(flow, None, None, mixing))

@@ -171,24 +171,35 @@ class _StepMaker:
                 return None
             others = {flow.sources(name) for name in flow.operands(taker)} - {frozenset((place,))}
             members.append(taker)
-            if others == {normed} and flow.meanings[taker].name in ("mul", "div"):
+            if len(others) == 1 and self._is_same(next(iter(others)), normed) and flow.meanings[taker].name in ("mul", "div"):
+                normed |= next(iter(others))
                 break
             if others or flow.meanings[taker].name not in ROOTS:
                 return None
             place = taker
         return self._norm((*self._centring(normed, square, members[-1]), *members), members[-1])
 
-    def _centring(self, normed: frozenset[int], square: int, last: int) -> tuple[int, ...]:
-        """Of a layer norm: the mean, and the difference from it, before its squares."""
+    def _is_same(self, sources: frozenset[int], others: frozenset[int]) -> bool:
+        """Whether two operands are one, or the same difference computed twice."""
         flow = self._flow
-        place = next(iter(normed), START)
-        if len(normed) != 1 or place == START or flow.meanings[place].name != "sub" or place in self._used:
+        if sources == others:
+            return True
+        pair = [next(iter(each), START) for each in (sources, others)]
+        if len(sources) != 1 or len(others) != 1 or START in pair or any(flow.meanings[each].name != "sub" for each in pair):
+            return False
+        first, second = ([flow.sources(name) for name in flow.nodes[each].inputs] for each in pair)
+        return first == second
+
+    def _centring(self, normed: frozenset[int], square: int, last: int) -> tuple[int, ...]:
+        """Of a layer norm: the mean, and the difference from it once or twice, before its squares."""
+        flow = self._flow
+        if START in normed or any(flow.meanings[place].name != "sub" or place in self._used for place in normed):
             return ()
-        if set(flow.takers[place]) != {square, last}:
+        if {taker for place in normed for taker in flow.takers[place]} != {square, last}:
             return ()
-        means = [source for name in flow.operands(place) for source in flow.sources(name) if source != START]
+        means = {source for place in normed for name in flow.operands(place) for source in flow.sources(name)} - {START}
         mean = next((source for source in means if flow.meanings[source].name in MEANS), None)
-        return () if mean is None or flow.takers[mean] != [place] else (mean, place)
+        return () if mean is None or set(flow.takers[mean]) != normed else (mean, *sorted(normed))
 
     def _attention(self, place: int) -> KernelStep:
         """Attention as one operator of a graph."""

@@ -190,6 +190,19 @@ def test_a_latent_layer_on_paper_has_the_totals_of_its_family(seed: int, tmp_pat
     assert ours == family
 
 
+def test_attention_and_an_ffn_side_by_side_are_a_parallel_layer(tmp_path: Path) -> None:
+    sizes = draw_sizes(1)
+    operators = grouped_query(False) | dense()
+    operators |= {name: operators[name] | {"of": "first"} for name in ("gate", "up")}
+    operators["out"] = {"add": ["mid", "down"]}
+    del operators["second"]
+    model = model_of(graph_fields(write_form(tmp_path, sizes, operators, layers=3), {}))
+    after = model_of(graph_fields(write_form(tmp_path, sizes, grouped_query(False) | dense(), layers=3), {}))
+    assert model.parallel
+    assert not has_described_layers(model)
+    assert parameter_count(after) - parameter_count(model) == 3 * sizes["h"]  # of a norm a layer
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["dense", "routed"])
 def test_a_described_layer_has_the_totals_of_the_known_one(kind: str, seed: int, tmp_path: Path) -> None:
