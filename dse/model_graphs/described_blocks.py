@@ -5,7 +5,7 @@ from typing import Any
 
 from dse.model_graphs.blocks import Block
 from dse.model_graphs.flow import START, Flow
-from dse.model_graphs.known_blocks import stored_values
+from dse.model_graphs.known_blocks import kernels_before, stored_values
 from dse.model_graphs.steps import KernelStep
 
 Fields = dict[str, Any]
@@ -168,21 +168,10 @@ def _division(block: Block, last: int, first: set[int], between: set[int]) -> di
     division: dict[int, Fields] = {last: {"divided": "inputs", "input_groups": whole}}
     for place in first | between:
         step = block.steps[place]
-        after = [attends[each] for each in attends if place in _before(block, each)]
+        after = [attends[each] for each in attends if place in kernels_before(block, each)]
         groups = min((each.kv_heads for each in after if step.width != each.heads * each.qk_dim), default=whole)
         if step.kind == "attention":
             division[place] = {"divided": "outputs"}
         elif step.width % groups == 0 and groups > 1:
             division[place] = {"divided": "outputs", "output_groups": groups}
     return division
-
-
-def _before(block: Block, place: int) -> set[int]:
-    """Kernels that one needs, over others or at once."""
-    before, stack = set[int](), [*block.steps[place].needs]
-    while stack:
-        need = stack.pop()
-        if need != START and need not in before:
-            before.add(need)
-            stack += block.steps[need].needs
-    return before

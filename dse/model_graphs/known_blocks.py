@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dse.model_graphs.blocks import Block
-from dse.model_graphs.flow import Flow
+from dse.model_graphs.flow import START, Flow
 from dse.model_graphs.steps import KernelStep
 from dse.space.layers import FFN, MOE
 from dse.space.model import ExpertLayers, LatentAttention, Model
@@ -47,6 +47,40 @@ def known_feeding(flow: Flow, block: Block) -> KnownBlock | None:
         if feeding_parameter_count(MOE if routed else FFN, model) == stored_values(flow, block.steps):
             return KnownBlock(own, common)
     return None
+
+
+def known_parallel(flow: Flow, block: Block) -> KnownBlock | None:
+    """Attention and a dense FFN beside it with one norm for both; None if a block is not these."""
+    attends = block.of_kind("attention")
+    if len(attends) != 1 or not _is_plain(block):
+        return None
+    place = block.steps.index(attends[0])
+    first = {place, *kernels_before(block, place)}
+    outputs = [
+        after for after, step in enumerate(block.steps) if step.kind == "product" and place in kernels_before(block, after)
+    ]
+    first |= {outputs[0], *(kernels_before(block, outputs[0]))} if outputs else set()
+    steps = [[step for each, step in enumerate(block.steps) if (each in first) == inside] for inside in (True, False)]
+    mixing = known_mixing(flow, Block(steps[0]))
+    norms = [step for step in steps[0] if step.kind == "norm" and step.width == flow.hidden]
+    if mixing is None or len(norms) != 1:
+        return None
+    for own, common in _dense(flow, Block([*norms, *steps[1]])):
+        model = _model(flow, mixing.own | mixing.common | own | common | {"parallel": True})
+        if feeding_parameter_count(FFN, model) == stored_values(flow, steps[1]):
+            return KnownBlock(mixing.own | own, mixing.common | common | {"parallel": True})
+    return None
+
+
+def kernels_before(block: Block, place: int) -> set[int]:
+    """Places of the kernels of a block that one needs, over others or at once."""
+    before, stack = set[int](), [*block.steps[place].needs]
+    while stack:
+        need = stack.pop()
+        if need != START and need not in before:
+            before.add(need)
+            stack += block.steps[need].needs
+    return before
 
 
 def stored_values(flow: Flow, steps: list[KernelStep]) -> int:
@@ -107,7 +141,12 @@ def _grouped(flow: Flow, block: Block, attention: KernelStep) -> Iterator[tuple[
     common = norms[0] | ({"gate": gates[left]} if left else {})
     common |= {"qkv_bias": True} if any(_has_bias(flow, step) for step in into) else {}
     common |= {"out_bias": True} if _has_bias(flow, out) else {}
-    yield own, common
+    yield own, common | ({"softcap": True} if has_tanh(flow, a) else {})
+
+
+def has_tanh(flow: Flow, step: KernelStep) -> bool:
+    """Whether values pass through a tanh in a kernel, as scores with a softcap do."""
+    return any(flow.meanings[place].name == "tanh" for place in step.members)
 
 
 def _rotated_share(block: Block, attention: KernelStep) -> float:

@@ -7,8 +7,8 @@ from dse.model_graphs.blocks import Block, GraphBlocks, graph_blocks
 from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
-from dse.model_graphs.known_blocks import KnownBlock, known_feeding, known_mixing
-from dse.model_graphs.steps import KernelStep
+from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing, known_parallel
+from dse.model_graphs.steps import OF_PAIRS, KernelStep
 from dse.space.safe_text import count_text
 
 Fields = dict[str, Any]
@@ -21,7 +21,7 @@ LONGEST = 1 << 20
 
 SHARED_FIELDS: Fields = {
     "norm": "rms", "post_norms": False, "gate": "none", "qkv_bias": False, "out_bias": False, "ffn_bias": False,
-    "gated_ffn": True,
+    "gated_ffn": True, "softcap": False, "parallel": False,
 }  # fmt: skip
 """Fields that all layers of a model have in common, and their usual values."""
 
@@ -73,6 +73,11 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
     while place < len(blocks):
         mixing = blocks[place]
         known = known_mixing(flow, mixing)
+        parallel = known_parallel(flow, mixing) if known is None else None
+        if parallel is not None:
+            layers.append(GraphLayer(parallel.own, parallel.common, (), False))
+            place += 1
+            continue
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
         if attends and not mixing.attends and known_feeding(flow, mixing) is not None:
             layers.append(_layer(flow, None, None, mixing))
@@ -193,6 +198,8 @@ def _ends(flow: Flow, blocks: GraphBlocks, declared: Fields) -> tuple[Fields, li
         fields["tied_embeddings"] = True
     if heads and any(len(flow.tensor(name).shape or ()) == 1 for name in heads[-1].weights):
         fields["head_bias"] = True
+    if any(has_tanh(flow, step) for step in blocks.after):
+        fields["head_softcap"] = True
     if declared.get("tied"):
         fields["tied_embeddings"] = True
     if flow.positions:
@@ -214,8 +221,10 @@ def _is_tied(flow: Flow, head: KernelStep) -> bool:
 def _layer_note(layers: list[GraphLayer]) -> str:
     """What is known blocks, what is described by operators, and what no kernel does, in words."""
     described = sum(layer.described for layer in layers)
-    unknown = sorted({name for layer in layers for name in layer.unknown})
+    names = sorted({name for layer in layers for name in layer.unknown})
+    unknown, pairs = ([name for name in names if name.endswith(OF_PAIRS) == ends] for ends in (False, True))
     parts = [f"{count_text(len(layers) - described, 'layer')} of known blocks" if described < len(layers) else ""]
     parts.append(f"{count_text(described, 'layer')} by operators, on devices only" if described else "")
     text = ", ".join(filter(None, parts))
-    return text + (f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else "")
+    text += f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else ""
+    return text + (f"; no attention matched, so that no KV cache is counted: {', '.join(pairs)}" if pairs else "")

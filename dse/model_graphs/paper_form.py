@@ -83,7 +83,7 @@ def _parse_yaml(text: str, where: str) -> Any:
     keys: list[set[str] | None] = []
     awaits_key: list[bool] = []
     for event in yaml.parse(text, Loader=LOADER):
-        line = event.start_mark.line + 1
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise DesignError(f"{where}, line {line}: aliases are not read; write the value again")
         if isinstance(event, yaml.CollectionEndEvent):

@@ -171,24 +171,35 @@ class _StepMaker:
                 return None
             others = {flow.sources(name) for name in flow.operands(taker)} - {frozenset((place,))}
             members.append(taker)
-            if others == {normed} and flow.meanings[taker].name in ("mul", "div"):
+            if len(others) == 1 and self._is_same(next(iter(others)), normed) and flow.meanings[taker].name in ("mul", "div"):
+                normed |= next(iter(others))
                 break
             if others or flow.meanings[taker].name not in ROOTS:
                 return None
             place = taker
         return self._norm((*self._centring(normed, square, members[-1]), *members), members[-1])
 
-    def _centring(self, normed: frozenset[int], square: int, last: int) -> tuple[int, ...]:
-        """Of a layer norm: the mean, and the difference from it, before its squares."""
+    def _is_same(self, sources: frozenset[int], others: frozenset[int]) -> bool:
+        """Whether two operands are one, or the same difference computed twice."""
         flow = self._flow
-        place = next(iter(normed), START)
-        if len(normed) != 1 or place == START or flow.meanings[place].name != "sub" or place in self._used:
+        if sources == others:
+            return True
+        pair = [next(iter(each), START) for each in (sources, others)]
+        if len(sources) != 1 or len(others) != 1 or START in pair or any(flow.meanings[each].name != "sub" for each in pair):
+            return False
+        first, second = ([flow.sources(name) for name in flow.nodes[each].inputs] for each in pair)
+        return first == second
+
+    def _centring(self, normed: frozenset[int], square: int, last: int) -> tuple[int, ...]:
+        """Of a layer norm: the mean, and the difference from it once or twice, before its squares."""
+        flow = self._flow
+        if START in normed or any(flow.meanings[place].name != "sub" or place in self._used for place in normed):
             return ()
-        if set(flow.takers[place]) != {square, last}:
+        if {taker for place in normed for taker in flow.takers[place]} != {square, last}:
             return ()
-        means = [source for name in flow.operands(place) for source in flow.sources(name) if source != START]
+        means = {source for place in normed for name in flow.operands(place) for source in flow.sources(name)} - {START}
         mean = next((source for source in means if flow.meanings[source].name in MEANS), None)
-        return () if mean is None or flow.takers[mean] != [place] else (mean, place)
+        return () if mean is None or set(flow.takers[mean]) != normed else (mean, *sorted(normed))
 
     def _attention(self, place: int) -> KernelStep:
         """Attention as one operator of a graph."""
@@ -213,8 +224,18 @@ class _StepMaker:
         values = [name for name in flow.operands(output) if not flow.sources(name) <= inside]
         if len(values) != 1:
             return None
-        members = (*sorted(inside), output)
+        scalings = [place for name in (queries, keys) for place in self._scaling(name, scores)]
+        members = (*sorted({*inside, *scalings}), output)
         return self._attention_step(members, [queries, keys, values[0]], 0, masks)
+
+    def _scaling(self, operand: str, scores: int) -> frozenset[int]:
+        """The product of queries or keys with one number before they meet; empty where there is none."""
+        flow, sources = self._flow, self._flow.sources(operand)
+        place = next(iter(sources), START)
+        if len(sources) != 1 or place == START or flow.meanings[place].name not in ("mul", "div"):
+            return frozenset()
+        one_number = all(flow.own_size(table) == Size.constant(1) for table in flow.tables(place))
+        return sources if one_number and len(flow.operands(place)) == 1 and flow.takers[place] == [scores] else frozenset()
 
     def _scores(self, softmax: int) -> tuple[int | None, list[str]]:
         """The product whose results a softmax takes over elements, and their masks; None where there is none."""
@@ -260,7 +281,9 @@ class _StepMaker:
         size, own_keys, own_values = flow.count(queries), flow.own_size(keys), flow.own_size(values)
         output = flow.nodes[members[-1]].outputs[0]
         if size is None or own_keys is None or own_values is None:
-            raise flow.graph.refuse(f"attention {where!r} has operands of unknown shapes; export with dynamic_shapes")
+            raise flow.graph.refuse(
+                f"attention {where!r} has operands of unknown shapes; export with dynamic_shapes and dynamo=True"
+            )
         if "token" not in (own_keys.grows_with, own_values.grows_with) and "pair" not in (
             own_keys.grows_with,
             own_values.grows_with,
@@ -360,7 +383,8 @@ class _StepMaker:
         if terms is None:
             raise flow.graph.refuse(f"product {node.name!r} sums over an unknown number of values")
         macs = size * terms
-        return KernelStep("product", (place,), macs, width=macs.coefficient, inner=1, matrices=0)
+        unknown = (f"product{OF_PAIRS}",) if macs.grows_with == "pair" else ()
+        return KernelStep("product", (place,), macs, width=macs.coefficient, inner=1, matrices=0, unknown=unknown)
 
     def _fused_elements(self) -> list[KernelStep]:
         """Elements of all other operators; one kernel for those whose results only it takes."""
@@ -388,7 +412,7 @@ class _StepMaker:
         taken = {name for place in members for name in flow.operands(place) if not flow.sources(name) <= inside}
         names = [flow.meanings[place].name for place in members if flow.meanings[place].kind == UNKNOWN]
         lone = any(flow.meanings[place].kind == SOFTMAX for place in members) and size.grows_with == "pair"
-        unknown = (*names, *(("softmax_of_pairs",) if lone else ()))
+        unknown = (*names, *((f"softmax{OF_PAIRS}",) if lone else ()))
         turned = [
             flow.last_size(flow.nodes[place].outputs[0]) or 0
             for place in members
@@ -417,6 +441,9 @@ class _StepMaker:
             return flow.result_size(place)
         return max(known, key=growth_order)
 
+
+OF_PAIRS = "_of_pairs"
+"""Ending of the names of what runs for query-key pairs outside of attention, whose keys no cache is counted for."""
 
 MAX_WINDOW = 1 << 24
 """Tokens of a window; larger numbers in masks are no window."""

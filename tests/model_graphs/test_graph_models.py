@@ -7,6 +7,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ UNTIED = {"tie_word_embeddings": False, "max_position_embeddings": 512}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"} | UNTIED
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"} | UNTIED
 MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"} | UNTIED
+GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2"} | UNTIED | {"tie_word_embeddings": True}
 DEEPSEEK = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"} | UNTIED
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -53,6 +55,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "q_lora_rank": 36, "kv_lora_rank": 28,
         "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16, "vocab_size": 320, "topk_method": "noaux_tc",
     },
+    "gemma2": GEMMA2 | GROUPED | {"intermediate_size": 88, "head_dim": 12, "sliding_window": 64},
     "llama3_8b": LLAMA | WIDE | {"intermediate_size": 14336, "vocab_size": 128256},
     "qwen3_8b": QWEN3 | WIDE | {"intermediate_size": 12288, "head_dim": 128, "vocab_size": 151936},
     "mixtral_8x7b": MIXTRAL
@@ -69,7 +72,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What a `config.json` of each exported model says."""
 
-FILES = sorted(path for path in SAMPLES.iterdir() if path.stem in CONFIGS)
+FILES = sorted(path for path in SAMPLES.iterdir() if path.stem.removesuffix("_core") in CONFIGS)
 
 
 def model_of(entry: dict[str, Any]) -> Model:
@@ -116,7 +119,7 @@ def write_form(tmp_path: Path, sizes: dict[str, int], operators: Form, **more: A
 def test_an_exported_model_has_the_totals_of_its_family(path: Path, tmp_path: Path) -> None:
     if path.suffix == ".onnx":
         pytest.importorskip("onnx")
-    assert totals(model_of(graph_fields(path, {}))) == totals(family_model(tmp_path, CONFIGS[path.stem]))
+    assert totals(model_of(graph_fields(path, {}))) == totals(family_model(tmp_path, CONFIGS[path.stem.removesuffix("_core")]))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -124,8 +127,13 @@ def test_an_exported_model_has_the_record_of_its_family(path: Path, tmp_path: Pa
     if path.suffix == ".onnx":
         pytest.importorskip("onnx")
     ours = model_of(graph_fields(path, {"max_position": 512}) | {"name": ""})
-    family = family_model(tmp_path, CONFIGS[path.stem])
+    family = family_model(tmp_path, CONFIGS[path.stem.removesuffix("_core")])
     shown = {name for name in Model.__dataclass_fields__ if getattr(ours, name) != getattr(family, name)}
+    if family.kinds:  # which name kinds in another way
+        assert [replace(each.of, name="") for each in layers(ours).mixings] == [
+            replace(each.of, name="", max_position=512) for each in layers(family).mixings
+        ]
+        return
     # what no model with experts in all layers reads, and a chosen few of experts by groups
     assert shown <= {"name", "max_position", "head_dim", "kv_heads", "ffn_intermediate"}
     assert not {"head_dim", "kv_heads"} & shown or family.latent is not None
@@ -182,6 +190,19 @@ def test_a_latent_layer_on_paper_has_the_totals_of_its_family(seed: int, tmp_pat
     assert ours == family
 
 
+def test_attention_and_an_ffn_side_by_side_are_a_parallel_layer(tmp_path: Path) -> None:
+    sizes = draw_sizes(1)
+    operators = grouped_query(False) | dense()
+    operators |= {name: operators[name] | {"of": "first"} for name in ("gate", "up")}
+    operators["out"] = {"add": ["mid", "down"]}
+    del operators["second"]
+    model = model_of(graph_fields(write_form(tmp_path, sizes, operators, layers=3), {}))
+    after = model_of(graph_fields(write_form(tmp_path, sizes, grouped_query(False) | dense(), layers=3), {}))
+    assert model.parallel
+    assert not has_described_layers(model)
+    assert parameter_count(after) - parameter_count(model) == 3 * sizes["h"]  # of a norm a layer
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["dense", "routed"])
 def test_a_described_layer_has_the_totals_of_the_known_one(kind: str, seed: int, tmp_path: Path) -> None:
@@ -223,6 +244,16 @@ def test_a_softmax_and_norms_in_small_operators_are_a_known_layer(ending: str) -
     model = model_of(graph_fields(SAMPLES / f"written_out.{ending}", {}))
     assert not has_described_layers(model)
     assert (model.heads, model.norm, model.qkv_bias, model.ffn_bias, model.gated_ffn) == (4, "layernorm", True, True, False)
+
+
+@pytest.mark.parametrize("ending", ["pt2", "onnx"])
+def test_cached_keys_and_values_are_those_of_new_tokens(ending: str, tmp_path: Path) -> None:
+    if ending == "onnx":
+        pytest.importorskip("onnx")
+    model = model_of(graph_fields(SAMPLES / f"with_cache.{ending}", {"vocab": 320}))
+    config = LLAMA | GROUPED | {"intermediate_size": 70, "head_dim": 10, "num_hidden_layers": 1}
+    assert not has_described_layers(model)
+    assert totals(model) == totals(family_model(tmp_path, config))
 
 
 def test_products_of_a_described_layer_divide_over_devices() -> None:
@@ -361,6 +392,18 @@ def test_an_unknown_operator_is_named_and_counted_as_elements(tmp_path: Path) ->
     plain = model_of(graph_fields(SAMPLES / "llama.pt2", {}))
     assert totals(model) == totals(plain)
     assert [each.outputs for name, each in described(model) if name == "bump"] == [136]
+
+
+def test_scores_without_a_softmax_are_counted_and_named(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        for node in program["graph_module"]["graph"]["nodes"]:
+            node["target"] = node["target"].replace("torch.ops.aten.softmax.int", "torch.ops.aten.relu.default")
+
+    entry = graph_fields(changed_program(tmp_path, change, "written_out.pt2"), {})
+    assert "no KV cache is counted: product_of_pairs" in entry["graph"]
+    model, known = model_of(entry), model_of(graph_fields(SAMPLES / "written_out.pt2", {}))
+    assert kv_values_all_layers(model) == 0
+    assert totals(model)["operations"] == totals(known)["operations"]
 
 
 def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ def models() -> dict[str, nn.Module]:
         num_attention_heads=4, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=2, n_group=4,
         topk_group=2, q_lora_rank=36, kv_lora_rank=28, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16, **COMMON,
     )  # fmt: skip
+    windows: dict[str, Any] = {"intermediate_size": 88, "head_dim": 12, "sliding_window": 64}
+    gemma = Gemma2Config(**windows, **GROUPED, **COMMON | {"attn_implementation": "eager"})
     return {
         "llama": LlamaForCausalLM(LlamaConfig(intermediate_size=136, head_dim=8, **GROUPED, **COMMON)),
         "qwen3": Qwen3ForCausalLM(
@@ -150,7 +152,7 @@ def models() -> dict[str, nn.Module]:
             MixtralConfig(intermediate_size=72, num_local_experts=8, num_experts_per_tok=3, **GROUPED, **COMMON)
         ),
         "deepseek": DeepseekV3ForCausalLM(deepseek),
-        "gemma2": Gemma2ForCausalLM(Gemma2Config(intermediate_size=88, head_dim=12, sliding_window=64, **GROUPED, **COMMON)),
+        "gemma2": Gemma2ForCausalLM(gemma),
     }
 
 
