@@ -6,6 +6,7 @@ Files are written by hand in the published keys; no machine was measured.
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from dse.accuracy.measurements.json_scanner import CHUNK_CHARS, JsonScanner
 from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.measurements.measurement_files import FileOptions, read_measurements
+from dse.main import main
 from dse.space.errors import DesignError
+from tests.calibrate.rows import SAMPLE
 
 FILES = Path(__file__).parent / "files"
 CHIP = ("chip=h100", "model=qwen3_1b7")
@@ -140,6 +143,59 @@ def test_two_snapshots_are_what_lies_between() -> None:
     assert fitted(run) == {"ttft", "tbt", "throughput"}
     assert run.load is not None
     assert (run.load.requests, run.load.prompt, run.load.output, run.load.rate) == (24, 512.0, 32.0, 4.0)
+
+
+def test_three_snapshots_are_two_runs(tmp_path: Path) -> None:
+    """The third has what the second has, and once more what lies between the first two."""
+    before, after = ((FILES / f"metrics_{name}.prom").read_text().splitlines() for name in ("before", "after"))
+    first = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in before if not line.startswith("#")}
+    third = tmp_path / "third.prom"
+    third.write_text(
+        "\n".join(
+            f"{name} {2 * float(value) - first.get(name, 0.0)}"
+            for name, _, value in (line.rpartition(" ") for line in after if not line.startswith("#"))
+        )
+    )
+    runs = read_measurements([FILES / "metrics_before.prom", FILES / "metrics_after.prom", third], FileOptions(interval=6.0))
+    assert len(runs) == 2
+    assert figures(runs[0]) == pytest.approx(figures(runs[1]))
+
+
+ODD = [
+    ("nsys_kernels.csv", ",StdDev (ns),Name", ",StdDev (ns)"),
+    ("trtllm_report.json", '"tp_size": 1', '"tp_size": Infinity'),
+    ("genai_perf.csv", "Request Count (count)", '"Request\nCount (count)"'),
+    ("torch_trace.json", '"name": "aten::mm"', '"name": ["aten::mm"]'),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), ODD)
+def test_odd_values_where_nobody_looks_are_no_failure(name: str, old: str, new: str, tmp_path: Path) -> None:
+    runs, message = outcome(changed(tmp_path, name, old, new))
+    assert bool(runs) != bool(message)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ([], "expected a file of measurements, got nothing"),
+        (["none.json"], "no file none.json"),
+        ([str(SAMPLE), str(FILES / "aiperf.json")], "has rows of dse validate; such a file is fitted alone"),
+        ([str(FILES / "aiperf.json"), "concurrency=0"], "name the one that was measured|concurrency"),
+        ([str(FILES / "aiperf.json"), "chip=h100", "model=qwen3_1b7", "interval=-5 s"], "interval: expected a time above 0"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["dse", "calibrate", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    assert re.search(hint, lines[0])
 
 
 def test_one_snapshot_is_all_since_the_start_and_rates_need_a_time() -> None:

@@ -72,7 +72,7 @@ class TraceEvents:
         identity = arguments.get("External id", arguments.get("external id"))
         if category == "kernel":
             self._add_kernel(event, identity)
-        elif category == "cpu_op" and event.get("name") in PRODUCTS and isinstance(identity, int):
+        elif category == "cpu_op" and str(event.get("name")) in PRODUCTS and isinstance(identity, int):
             shape = _product_shape(str(event["name"]), arguments)
             if shape is not None and len(self.products) < MAX_EVENTS:
                 self.products[identity] = self.shapes.setdefault(shape, shape)
@@ -167,7 +167,7 @@ def read_nsys_summary(path: Path, lines: Iterable[str], runs: int) -> MeasuredRu
     try:
         for number, row in enumerate(csv.DictReader(lines, strict=True), start=1):
             seconds, count = (_nsys_number(path, number, row, column) for column in NSYS_COLUMNS[:2])
-            totals[kind_of_kernel(row["Name"] or "")] += seconds * 1e-9
+            totals[kind_of_kernel(row.get("Name") or "")] += seconds * 1e-9
             launches += int(count)
     except csv.Error as error:
         raise DesignError(f"{path}: not a line of CSV: {error}") from None

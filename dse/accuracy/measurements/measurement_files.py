@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,26 +69,25 @@ NO_OPTIONS = FileOptions()
 
 
 def read_measurements(paths: Sequence[Path], options: FileOptions = NO_OPTIONS) -> list[MeasuredRun]:
-    """Runs of some files, in their order; two snapshots of counters after each other are one run.
+    """Runs of some files; snapshots of counters give a run from each to the next, after all others.
 
     Raises:
         DesignError: a file that cannot be read, of no known format, or with a figure that cannot be; with its name.
     """
     runs: list[MeasuredRun] = []
-    waiting: tuple[Path, MetricSnapshot] | None = None
+    snapshots: list[tuple[Path, MetricSnapshot]] = []
     for path in paths:
         content = _read_file(path, options)
         if isinstance(content, MetricSnapshot):
-            if waiting is not None:
-                runs.append(read_interval(path, waiting[1], content, options.interval))
-                waiting = None
-            else:
-                waiting = (path, content)
+            snapshots.append((path, content))
         else:
             runs += content
-    if waiting is not None:
-        runs.append(read_interval(waiting[0], None, waiting[1], options.interval))
-    return runs
+    if len(snapshots) == 1:
+        return [*runs, read_interval(snapshots[0][0], None, snapshots[0][1], options.interval)]
+    return [
+        *runs,
+        *(read_interval(path, before, after, options.interval) for (_, before), (path, after) in pairwise(snapshots)),
+    ]
 
 
 def is_row_file(path: Path) -> bool:

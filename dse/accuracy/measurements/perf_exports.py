@@ -7,7 +7,6 @@ genai_perf/export_data at commit 09628cd and of aiperf/common/models/export_mode
 import csv
 import io
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -144,9 +143,8 @@ def _split_name(text: str) -> tuple[str, str]:
     >>> _split_name("Time to First Token (ms)"), _split_name("Request Count")
     (('time_to_first_token', 'ms'), ('request_count', ''))
     """
-    match = re.fullmatch(r"(.+?)(?: \(([^()]*)\))?", text.strip())
-    assert match is not None
-    return match[1].lower().replace(" ", "_"), match[2] or ""
+    name, mark, unit = text.strip().removesuffix(")").rpartition(" (")
+    return (name if mark else unit).lower().replace(" ", "_"), unit if mark else ""
 
 
 def _cell_number(where: str, column: str, cell: str) -> float | None:

@@ -45,6 +45,7 @@ TABLES = {
 """Percentiles, all in ms, by their marks in text."""
 PERCENTILE = re.compile(r"\[(TTFT|TPOT|Latency)\] (\w+)\s*")
 STATISTICS = ("p50", "p90", "p95", "p99")
+MAX_SETTING = 2**31
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -127,7 +128,7 @@ def _engine_settings(engine: Mapping[str, Any], world: Mapping[str, Any]) -> dic
     settings = {
         address: str(int(value))
         for address, key in counts.items()
-        if isinstance(value := world.get(key), int | float) and not isinstance(value, bool) and value >= 1
+        if isinstance(value := world.get(key), int | float) and not isinstance(value, bool) and 1 <= value < MAX_SETTING
     }
     quantization, dtype = (str(engine.get(key) or "").lower() for key in ("quantization", "dtype"))
     products = "fp8" if quantization == "fp8" else FORMATS.get(dtype, "") if quantization in ("", "none") else ""
