@@ -33,7 +33,7 @@ from dse.evaluators.silicon.energy import design_power_by_part
 from dse.evaluators.tuning.per_design import split_group
 from dse.space.chip import Chip
 from dse.space.compatibility import KINDS, case_type_name
-from dse.space.design import Design, Designs, stack_designs
+from dse.space.design import Design, Designs, prefill_mapping, stack_designs
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import read_fidelity
 from dse.space.layers import has_described_layers
@@ -496,11 +496,13 @@ def _refuse_described_layers(design: Design, workload: Workload) -> None:
     """Raises where operators of a graph describe layers, on a layout other than that of devices."""
     models = [case.model for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
     described = [model for model in models if has_described_layers(model)]
-    if described and (software := software_of(design.mapping)) not in (DEVICES, SERVED_DEVICES):
-        raise DesignError(
-            f"model: {described[0].name} has layers of no known block, which {MODEL_LAYOUTS[software].text} cannot divide; "
-            "use devices, as chip=h100 mapping=tensor_parallel"
-        )
+    mappings = [design.mapping, *([] if design.pools is None else [prefill_mapping(design)])]
+    for software in map(software_of, mappings) if described else ():
+        if software not in (DEVICES, SERVED_DEVICES):
+            raise DesignError(
+                f"model: {described[0].name} has layers of no known block, which {MODEL_LAYOUTS[software].text} cannot divide; "
+                "use devices, as chip=h100 mapping=tensor_parallel"
+            )
 
 
 def _refuse_faults(design: Design, case: WorkloadCase, fidelity: str) -> None:
