@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dse.accuracy.calibrate import simulate_rows
-from dse.accuracy.engine_calibration import calibrate_measurements
+from dse.accuracy.engine_calibration import calibrate_measurements, choose_constants
 from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.measurements.measurement_files import is_row_file, read_measurements
@@ -188,7 +188,7 @@ def test_known_constants_come_back_and_others_are_named(tmp_path: Path) -> None:
     fit = f"fit=[{','.join(truth)}]"
     calibration = calibrate_measurements(paths, (*CHIP, fit))
     assert calibration.fitted.values == pytest.approx(list(truth.values()), rel=0.02)
-    chosen = calibrate_measurements(paths, CHIP)
-    assert 1 <= len(chosen.constants) <= 5
-    reasons = {constant.address: constant.reason for constant in chosen.undetermined}
-    assert reasons["mapping.stack.moe.imbalance"] == "no row depends on it"
+    fitted = [row for row in calibration.rows if row.role == "calibration"]
+    chosen, others = choose_constants(tmp_path, fitted, fitted[0].asked.question.base)
+    assert 1 <= len(chosen) <= 5
+    assert {each.address: each.reason for each in others}["mapping.stack.moe.imbalance"] == "no row depends on it"
