@@ -160,7 +160,8 @@ def format_constants_yaml(calibration: Calibration, out: Path) -> str:
     count = sum(row.role == "calibration" for row in calibration.rows)
     held = summary.get("calibration, held out")
     after = summary["calibration, after"]
-    note = f"on {count} rows of role calibration in {calibration.file.name}; residuals: "
+    origin_text = ", ".join(f"{run.name} ({run.source})" for run in calibration.runs) or calibration.file.name
+    note = f"on {count} rows of role calibration in {origin_text}; residuals: "
     note += f"median {after.median:.1%}, worst {after.worst:.1%}; "
     note += f"held out: median {held.median:.1%}, 90 % {held.p90:.1%}; " if held else ""
     note += f"physics {PHYSICS_VERSION}, seed {calibration.seed}"

@@ -48,7 +48,7 @@ def test_times_are_in_seconds_and_tails_are_checks() -> None:
 def test_lines_are_runs_with_their_own_loads() -> None:
     first, second = read_measurements([SGLANG])
     assert first.source == second.source == "sglang.bench_serving"
-    assert first.settings == {"mapping.both.tp": "2"}
+    assert first.settings == {"inference_engine": "sglang", "mapping.both.tp": "2"}
     assert first.load is not None
     assert (first.load.rate, first.load.concurrency, first.load.prompt) == (4.0, None, 512.0)
     assert second.load is not None
