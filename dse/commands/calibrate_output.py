@@ -89,6 +89,10 @@ def list_calibration_warnings(calibration: Calibration) -> list[str]:
     """Warnings to read before the constants are used, one line each."""
     texts = [(constant.address, describe_determination(calibration, i)) for i, constant in enumerate(calibration.constants)]
     lines = [f"{address}: {text}" for address, text in texts if " " in text]
+    for constant in calibration.constants:
+        others = [each.address for each in calibration.undetermined if constant.address in each.alike]
+        if others:
+            lines.append(f"{constant.address}: its value stands for {', '.join(others)} as well: rows do not tell them apart")
     if calibration.held_out is not None:
         return lines
     return [
