@@ -26,10 +26,12 @@ class UndeterminedConstant:
     Attributes:
         address: of the constant.
         reason: why not, as text.
+        alike: addresses of chosen constants that rows do not tell it from; empty if there are none.
     """
 
     address: str
     reason: str
+    alike: tuple[str, ...] = ()
 
 
 def elasticities(model: Callable[[Vector], Vector], start: Vector, scale: Vector, low: Vector, high: Vector) -> Vector:
@@ -80,21 +82,26 @@ def choose_determined(slopes: Vector, addresses: Sequence[str]) -> tuple[tuple[s
         rest[:, best] = 0.0
     left = np.linalg.norm(rest, axis=0)
     others = [i for i in range(len(addresses)) if i not in chosen]
-    reasons = {i: _reason(i, slopes, norms, left, chosen, addresses, floor) for i in others}
-    return tuple(addresses[i] for i in chosen), tuple(UndeterminedConstant(addresses[i], reasons[i]) for i in others)
+    return tuple(addresses[i] for i in chosen), tuple(
+        _explain_undetermined(i, slopes, norms, left, chosen, addresses, floor) for i in others
+    )
 
 
-def _reason(
+def _explain_undetermined(
     i: int, slopes: Vector, norms: Vector, left: Vector, chosen: Sequence[int], addresses: Sequence[str], floor: float
-) -> str:
-    """Why rows do not determine a constant."""
+) -> UndeterminedConstant:
+    """A constant that rows do not determine, with the reason."""
+    address = addresses[i]
     if norms[i] < floor / 100:
-        return "no row depends on it"
+        return UndeterminedConstant(address, "no row depends on it")
     if norms[i] <= floor:
-        return f"rows depend on it too little: twice its value moves them by {norms[i] / np.sqrt(len(slopes)):.1%}"
+        moved = norms[i] / np.sqrt(len(slopes))
+        return UndeterminedConstant(address, f"rows depend on it too little: twice its value moves them by {moved:.1%}")
     alike = [abs(slopes[:, i] @ slopes[:, k]) / (norms[i] * norms[k]) for k in chosen]
     if left[i] <= max(floor, MIN_SHARE * norms[i]) and max(alike, default=0.0) > 1 - MIN_SHARE**2:
-        return f"rows do not tell it from {addresses[chosen[int(np.argmax(alike))]]}"
+        nearest = addresses[chosen[int(np.argmax(alike))]]
+        return UndeterminedConstant(address, f"rows do not tell it from {nearest}", (nearest,))
     if left[i] <= max(floor, MIN_SHARE * norms[i]):
-        return f"rows do not tell it from {' and '.join(addresses[k] for k in chosen)} together"
-    return f"{len(slopes)} rows determine {len(chosen)} constants at most"
+        together = tuple(addresses[k] for k in chosen)
+        return UndeterminedConstant(address, f"rows do not tell it from {' and '.join(together)} together", together)
+    return UndeterminedConstant(address, f"{len(slopes)} rows determine {len(chosen)} constants at most")

@@ -89,6 +89,10 @@ def list_calibration_warnings(calibration: Calibration) -> list[str]:
     """Warnings to read before the constants are used, one line each."""
     texts = [(constant.address, describe_determination(calibration, i)) for i, constant in enumerate(calibration.constants)]
     lines = [f"{address}: {text}" for address, text in texts if " " in text]
+    for constant in calibration.constants:
+        others = [each.address for each in calibration.undetermined if constant.address in each.alike]
+        if others:
+            lines.append(f"{constant.address}: its value stands for {', '.join(others)} as well: rows do not tell them apart")
     if calibration.held_out is not None:
         return lines
     return [
@@ -160,7 +164,8 @@ def format_constants_yaml(calibration: Calibration, out: Path) -> str:
     count = sum(row.role == "calibration" for row in calibration.rows)
     held = summary.get("calibration, held out")
     after = summary["calibration, after"]
-    note = f"on {count} rows of role calibration in {calibration.file.name}; residuals: "
+    origin_text = ", ".join(f"{run.name} ({run.source})" for run in calibration.runs) or calibration.file.name
+    note = f"on {count} rows of role calibration in {origin_text}; residuals: "
     note += f"median {after.median:.1%}, worst {after.worst:.1%}; "
     note += f"held out: median {held.median:.1%}, 90 % {held.p90:.1%}; " if held else ""
     note += f"physics {PHYSICS_VERSION}, seed {calibration.seed}"

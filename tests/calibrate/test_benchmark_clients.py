@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dse.accuracy.calibrate import simulate_rows
-from dse.accuracy.engine_calibration import calibrate_measurements
+from dse.accuracy.engine_calibration import calibrate_measurements, choose_constants
 from dse.accuracy.measurements.measured_questions import build_rows
 from dse.accuracy.measurements.measured_run import MeasuredRun
 from dse.accuracy.measurements.measurement_files import is_row_file, read_measurements
@@ -48,7 +48,7 @@ def test_times_are_in_seconds_and_tails_are_checks() -> None:
 def test_lines_are_runs_with_their_own_loads() -> None:
     first, second = read_measurements([SGLANG])
     assert first.source == second.source == "sglang.bench_serving"
-    assert first.settings == {"mapping.both.tp": "2"}
+    assert first.settings == {"inference_engine": "sglang", "mapping.both.tp": "2"}
     assert first.load is not None
     assert (first.load.rate, first.load.concurrency, first.load.prompt) == (4.0, None, 512.0)
     assert second.load is not None
@@ -188,7 +188,7 @@ def test_known_constants_come_back_and_others_are_named(tmp_path: Path) -> None:
     fit = f"fit=[{','.join(truth)}]"
     calibration = calibrate_measurements(paths, (*CHIP, fit))
     assert calibration.fitted.values == pytest.approx(list(truth.values()), rel=0.02)
-    chosen = calibrate_measurements(paths, CHIP)
-    assert 1 <= len(chosen.constants) <= 5
-    reasons = {constant.address: constant.reason for constant in chosen.undetermined}
-    assert reasons["mapping.stack.moe.imbalance"] == "no row depends on it"
+    fitted = [row for row in calibration.rows if row.role == "calibration"]
+    chosen, others = choose_constants(tmp_path, fitted, fitted[0].asked.question.base)
+    assert 1 <= len(chosen) <= 5
+    assert {each.address: each.reason for each in others}["mapping.stack.moe.imbalance"] == "no row depends on it"

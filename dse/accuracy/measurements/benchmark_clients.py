@@ -71,6 +71,8 @@ def read_client_result(path: Path, number: int, values: Mapping[str, Any], detai
     if source == SGLANG and (accepted := figures.number("accept_length", values.get("accept_length"))) and accepted > 1:
         figures.notes.append(f"accept_length is {accepted:g}: tokens were guessed; set workload.speculation as the server did")
     server = values.get("server_info")
+    if not isinstance(server, Mapping):
+        figures.notes.append("the file does not state the server: inference_engine is the chip's usual one unless it is set")
     return MeasuredRun(
         source=source,
         name=name_run(path, number),
@@ -137,7 +139,9 @@ def _request_details(
 def _server_settings(server: Mapping[str, Any]) -> dict[str, str]:
     """Settings of the deployment that SGLang's server states."""
     tp = server.get("tp_size")
-    return {"mapping.both.tp": str(tp)} if isinstance(tp, int) and not isinstance(tp, bool) and tp >= 1 else {}
+    if not isinstance(tp, int) or isinstance(tp, bool) or tp < 1:
+        return {}
+    return {"inference_engine": "sglang", "mapping.both.tp": str(tp)}
 
 
 def _model_name(values: Mapping[str, Any]) -> str:

@@ -118,7 +118,15 @@ def read_interval(path: Path, before: MetricSnapshot | None, after: MetricSnapsh
         figures.add("generation_tokens (token/s)", change.values.get("generation_tokens_total", 0.0) / seconds, "throughput")
     load = MeasuredLoad(int(requests), lengths[0] or 1.0, lengths[1] or 1.0, requests / seconds if seconds else None)
     model = next(iter(after.models), "")
-    return MeasuredRun("vLLM /metrics", name_run(path, 1), figures.finish(), load, {}, model[:80], tuple(figures.notes))
+    return MeasuredRun(
+        "vLLM /metrics",
+        name_run(path, 1),
+        figures.finish(),
+        load,
+        {"inference_engine": "vllm_v1"},
+        model[:80],
+        tuple(figures.notes),
+    )
 
 
 def _add_sample(snapshot: MetricSnapshot, where: str, name: str, labels: str, text: str) -> None:

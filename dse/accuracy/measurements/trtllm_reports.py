@@ -135,6 +135,8 @@ def _engine_settings(engine: Mapping[str, Any], world: Mapping[str, Any]) -> dic
     cache = "fp8" if str(engine.get("kv_cache_dtype") or "").lower() == "fp8" else FORMATS.get(dtype, "")
     if products:
         settings |= {"mapping.precision.weights": products, "mapping.precision.activations": products}
+    if str(engine.get("backend") or "pytorch").lower() == "pytorch":
+        settings["inference_engine"] = "trtllm_v1"
     return settings | ({"mapping.precision.kv": cache} if cache else {})
 
 
