@@ -5,13 +5,22 @@ gap measured under that condition and how to see it. Numbers of the answer stay 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.evaluators.layouts.whole_chip import has_read_ahead
 from dse.evaluators.machine.memory_channels import channels_used
 from dse.space.design import Design
 from dse.space.main_memory import main_memory
-from dse.space.software import DEVICES, MANY_DIES, SERVED_DEVICES, SERVED_WHOLE_CHIP, WHOLE_CHIP, software_of
+from dse.space.software import (
+    DEVICES,
+    MANY_DIES,
+    POOLED_DIES,
+    SERVED_DEVICES,
+    SERVED_POOLED_DIES,
+    SERVED_WHOLE_CHIP,
+    WHOLE_CHIP,
+    software_of,
+)
 from dse.space.workload import BatchCase, ServingLoad, Workload
 
 ON_TILES = (WHOLE_CHIP, SERVED_WHOLE_CHIP)
@@ -65,12 +74,24 @@ def _reads_ahead(design: Design) -> bool:
     """Whether a mesh of tiles prefetches into local memories beside operators that use the same links."""
     if software_of(design.mapping) not in ON_TILES or design.chip.l2 is not None:
         return False
-    return any(has_read_ahead(plan) for plan in (design.mapping.prefill, design.mapping.decode))
+    return any(has_read_ahead(plan) for plan in _plans(design))
 
 
 def _has_one_channel(design: Design) -> bool:
     """Whether routers of a mesh of tiles have a single virtual channel."""
     return software_of(design.mapping) in ON_TILES and int(design.chip.noc.vcs) == 1
+
+
+def _crosses_two_nodes(design: Design) -> bool:
+    """Whether experts of many dies are over two nodes, and tokens go to each of their dies by themselves."""
+    if software_of(design.mapping) not in (POOLED_DIES, SERVED_POOLED_DIES) or design.chip.nodes is None:
+        return False
+    size = int(design.chip.nodes.size)
+    return any(plan.all_to_all in (None, "direct") and size < int(plan.ep) <= 2 * size for plan in _plans(design))
+
+
+def _plans(design: Design) -> tuple[Any, Any]:
+    return design.mapping.prefill, design.mapping.decode
 
 
 def _has_banks_of_die(design: Design) -> bool:
@@ -88,7 +109,7 @@ WARNINGS = (
     FidelityWarning(
         ("analytical", "events", "cycles", "steady_state"),
         _reads_ahead,
-        "prefetch beside operators: one program takes up to 80 % longer",
+        "prefetch beside operators: one program takes up to 71 % longer",
         "compare prefetch.policy=none",
     ),
     FidelityWarning(
@@ -99,8 +120,14 @@ WARNINGS = (
     ),
     FidelityWarning(
         ("analytical", "steady_state"),
+        _crosses_two_nodes,
+        "experts over two nodes, tokens sent directly: events take up to 19 % longer",
+        "use fidelity=events",
+    ),
+    FidelityWarning(
+        ("analytical", "steady_state"),
         _has_banks_of_die,
-        "cores side by side on banks: events take up to 119 % longer",
+        "cores side by side on banks: events take up to 118 % longer",
         "use fidelity=events",
     ),
 )

@@ -29,7 +29,9 @@ def _families() -> str:
         both = np.array([gap.gap for gap in own if not gap.refusal])
         if not len(both):
             continue
-        designs = str(len({gap.settings for gap in own}))
+        designs = str(
+            max(Counter(gap.phase for gap in own if not gap.refusal).values()) + sum(bool(gap.refusal) for gap in own)
+        )
         rows.append([
             family.name, family.fidelity, designs, f"{np.median(np.abs(both)):.1%}", f"{both.min():+.1%}", f"{both.max():+.1%}",
         ])  # fmt: skip

@@ -15,6 +15,9 @@ GAPS = HERE / "gaps.csv"
 SHOWN = 10
 """Largest gaps, whose causes are found."""
 
+WRITTEN = 5
+"""Largest gaps of a family and phase that are stored with their settings; other designs have a number."""
+
 SEPARATOR = "; "
 """Between the settings of a design."""
 
@@ -46,10 +49,19 @@ def write_gaps(gaps: Iterable[Gap]) -> None:
     with GAPS.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(Gap._fields)
-        for gap in largest_of_designs(gaps):
+        stored = largest_of_designs(gaps)
+        places: dict[tuple[str, str], list[float]] = {}
+        for gap in stored:
+            places.setdefault((gap.family, gap.phase), []).append(-abs(gap.gap))
+        numbers = {
+            settings: f"design {number}" for number, settings in enumerate(dict.fromkeys(gap.settings for gap in stored))
+        }
+        for gap in stored:
+            largest = sorted(places[gap.family, gap.phase])[:WRITTEN]
+            settings = SEPARATOR.join(gap.settings) if gap.refusal or -abs(gap.gap) <= largest[-1] else numbers[gap.settings]
             times = ("", "") if gap.refusal else (f"{gap.analytical:.6g}", f"{gap.simulated:.6g}")
             load = (gap.batch, gap.prompt, gap.output)
-            lines.writerow((gap.family, gap.phase, *load, *times, SEPARATOR.join(gap.settings), gap.refusal))
+            lines.writerow((gap.family, gap.phase, *load, *times, settings, gap.refusal))
 
 
 def read_gaps() -> list[Gap]:

@@ -12,6 +12,7 @@ from dse.studies.what_closed_misses.stored_gaps import HERE, read_gaps
 MODEL = ["model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=[64]", "workload.output=[4]"]
 TILES = ["chip=tile32", "chip.mesh.rows=8", "chip.mesh.cols=8", "chip.hbm.channels=8"]
 BANKS = ["chip=h100", "+memory@chip.hbm.banks=hbm3", "chip.hbm.banks.stacks=5", "stack=ideal"]
+NODES = ["chip=h800_ep", "chip.dies.rows=4", "mapping.both.ep=16", "model=deepseek_v2_lite", "workload.batch=[64]"]
 
 
 def warnings(*words: str) -> str:
@@ -24,6 +25,7 @@ def warnings(*words: str) -> str:
         ([*TILES, "chip.noc.word_bytes=32B"], "memory channels faster than a link"),
         ([*TILES, "mapping=flat_prefetch"], "prefetch beside operators"),
         ([*TILES, "chip.noc.vcs=1"], "one virtual channel"),
+        (NODES, "experts over two nodes"),
         (BANKS, "cores side by side on banks"),
     ],
 )
@@ -31,7 +33,9 @@ def test_a_design_is_warned_of_what_its_fidelity_misses(words: list[str], text: 
     assert text in warnings(*words)
 
 
-@pytest.mark.parametrize("words", [TILES, ["chip=h100"], ["chip=npu64"], [*BANKS, "fidelity=events"]])
+@pytest.mark.parametrize(
+    "words", [TILES, ["chip=h100"], ["chip=npu64"], [*NODES, "mapping.both.ep=8"], [*BANKS, "fidelity=events"]]
+)
 def test_other_designs_are_not_warned(words: list[str]) -> None:
     assert warnings(*words) == ""
 
@@ -48,6 +52,7 @@ def test_stated_gaps_are_those_that_the_study_measured() -> None:
     together = max(float(row["together"]) / max(float(row["first"]), float(row["second"])) - 1 for row in overlaps)
     tiles = max(gap.gap for gap in gaps if gap.family == "tiles, cycle by cycle")
     banks = max(gap.gap for gap in gaps if gap.family == "dies with a cache")
+    nodes = max(gap.gap for gap in gaps if gap.family == "nodes of dies")
     texts = [warning.text for warning in WARNINGS]
-    for share, text in zip((tiles, together, None, banks), texts, strict=True):
+    for share, text in zip((tiles, together, None, nodes, banks), texts, strict=True):
         assert share is None or f"{share:.0%}".replace("%", " %") in text, text
