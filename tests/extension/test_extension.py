@@ -24,6 +24,7 @@ from dse.evaluators.kernels.collective import ALLREDUCE
 from dse.evaluators.kernels.gemm import GEMM
 from dse.evaluators.kernels.gemv import GEMV, ring
 from dse.evaluators.serving.scheduling_policy import POLICIES
+from dse.report.page_parts import read_page_data
 from dse.space import former_names
 from dse.space.errors import DesignError, choose_option
 from dse.space.former_words import SAID
@@ -202,7 +203,7 @@ def test_what_the_readme_of_the_template_says_runs(copied: Path) -> None:
         words = line.replace("python ", f"{sys.executable} ").replace("dse ", f"{sys.executable} -m dse.main ", 1)
         done = subprocess.run(words, cwd=copied / "mine", env=environ, shell=True, capture_output=True, text=True, check=False)
         assert not done.returncode, (line, done.stdout, done.stderr)
-    report = (copied / "mine/runs/binary_tree/report.html").read_text()
+    report = json.dumps(read_page_data(copied / "mine/runs/binary_tree/report.html"))
     assert "binary" in report
     assert "core_share" in report
 
