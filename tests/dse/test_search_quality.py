@@ -92,6 +92,7 @@ def test_a_sampler_is_measured_on_all_grids_by_a_star(tmp_path: Path, monkeypatc
     assert asked == {name: (["local", "tpe"] if name == "dies" else ["local"], [700, 701, 702]) for name in SPACES}
 
 
+@pytest.mark.slow
 def test_optuna_by_itself_learns_of_designs_without_objectives(tmp_path: Path) -> None:
     """Three of four designs that do not fit have none on this grid; trials that fail teach it nothing, and it asks again."""
     whole = grid("dies", tmp_path)

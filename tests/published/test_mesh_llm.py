@@ -24,6 +24,7 @@ BEST = (
 )
 
 
+@pytest.mark.slow
 def test_the_best_tiles_gain_on_the_papers_chip_what_the_finding_says() -> None:
     text = " ".join((FOLDER / "README.md").read_text().split())
     search = re.search(

@@ -7,6 +7,7 @@ from dse.evaluators.accounting.serving_instances import tensor_parallel as devic
 from dse.evaluators.workloads.serving import deploy_load
 from dse.space.design import stack_designs
 from tests.evaluators.test_energy_by_hand import counted
+from tests.marks import slow_if
 from tests.samples import asked, load_of
 
 pytestmark = pytest.mark.usefixtures("flat_stack")
@@ -38,6 +39,7 @@ GROWN = (
     ],
     ids=lambda chip: chip[0],
 )
+@slow_if(lambda chip, words: chip == ("chip=tile_gh200",) and words is SESSIONS)
 @pytest.mark.parametrize("words", [SESSIONS, GROWN], ids=["prefixes", "swapped"])
 def test_what_goes_to_a_host_and_comes_back_crosses_a_link_each_time(chip: tuple[str, ...], words: tuple[str, ...]) -> None:
     """One die, so that nothing else crosses any."""
