@@ -116,6 +116,7 @@ COUNTERFACTUALS = (
     Counterfactual("link contention", "links 256 times as fast", {
         **dict.fromkeys(("chip.noc.word_bytes", "chip.d2d.bandwidth", "chip.nodes.bandwidth"), _times(MANY_TIMES)),
     }),
+    Counterfactual("link contention", "ports of nodes 16 times as fast", {"chip.nodes.bandwidth": _times(16)}),
     Counterfactual("memory bandwidth", "memory 256 times as fast", {
         **dict.fromkeys(("chip.hbm.channel_bandwidth", "chip.hbm.bandwidth"), _times(MANY_TIMES)),
     }),

@@ -23,13 +23,7 @@ FEW = ("workload.batch=[1,16]", "workload.prompt=[256]", "workload.output=[4]")
 SHORT = ("workload.batch=[1,16]", "workload.prompt=[64]", "workload.output=[4]")
 """Loads that tiles and wafers are simulated with cycle by cycle."""
 
-NPU = (
-    "chip=npu64",
-    "mapping=npu_prefetch",
-    "+mapping.prefill.allreduce.ktree_k=2",
-    "+mapping.decode.allreduce.ktree_k=2",
-    "space=gap_npu",
-)
+NPU = ("chip=npu64", "mapping=npu_gap", "space=gap_npu")
 TILES = (
     "chip=tile32",
     "chip.mesh.rows=8",

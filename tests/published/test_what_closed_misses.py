@@ -24,6 +24,11 @@ def found_gaps(designs: int) -> tuple[Gap, ...]:
     return tuple(search_gaps(family(QUICK), 60.0, designs))
 
 
+def stored_gap(name: str) -> Gap:
+    """The largest stored gap of a family."""
+    return max((gap for gap in read_gaps() if gap.family == name), key=lambda gap: abs(gap.gap))
+
+
 def test_a_search_finds_larger_gaps_than_its_first_designs() -> None:
     first = {gap.settings for gap in found_gaps(8)}
     largest = max(abs(gap.gap) for gap in found_gaps(30))
@@ -36,17 +41,21 @@ def test_equal_searches_find_equal_gaps() -> None:
 
 @pytest.mark.parametrize("name", [QUICK, "dies with a cache"])
 def test_a_stored_gap_is_that_of_its_settings(name: str) -> None:
-    stored = max((gap for gap in read_gaps() if gap.family == name), key=lambda gap: abs(gap.gap))
+    stored = stored_gap(name)
     design, workload = design_of(family(name), stored, family(name).overrides)
     again = {gap.phase: gap for gap in design_gaps(family(name), design, workload, stored.settings)}[stored.phase]
     assert (again.analytical, again.simulated) == pytest.approx((stored.analytical, stored.simulated), rel=1e-4)
 
 
-def test_the_cause_of_slow_links_between_nodes_is_their_contention() -> None:
-    cause = find_cause(max(found_gaps(30), key=lambda gap: gap.gap))
-    assert cause.category == "link contention"
-    assert abs(cause.left) < 0.02
-    assert "dispatch" in cause.where or "combine" in cause.where
+@pytest.mark.parametrize(
+    ("name", "category", "where"), [(QUICK, "link contention", "combine"), ("dies with a cache", "memory banks", "attention")]
+)
+def test_the_cause_of_a_gap_is_what_closes_it(name: str, category: str, where: str) -> None:
+    gap = stored_gap(name)
+    cause = find_cause(gap)
+    assert cause.category == category
+    assert where in cause.where
+    assert abs(cause.left) < abs(gap.gap) / 2
 
 
 def test_every_counterfactual_is_of_a_setting_that_some_family_has() -> None:
