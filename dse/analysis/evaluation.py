@@ -74,6 +74,9 @@ OPERATOR_UNITS = {
 PLAN_LABELS = {"inference_engine": "served by"}
 """Names of parts of a mapping in an answer, where they are too long."""
 
+STABLE = 0
+"""Value of load_status of a load that the design keeps up with."""
+
 CHOICES = ("chip", "mapping", "stack", "workload")
 """Groups whose choice an answer names."""
 
@@ -177,9 +180,25 @@ class Evaluation:
         return stack_basis(self.sources, self.names, self.design, self.workload)
 
     @property
+    def keeps_up(self) -> bool:
+        """Whether requests arrive at a given rate that the design keeps up with, so that its throughput is what arrives."""
+        case = self.workload.cases[0]
+        return (
+            isinstance(case, ServingLoad)
+            and not case.largest
+            and not case.requests.users
+            and computed_metrics(self.metrics).get("load_status") == STABLE
+        )
+
+    @property
     def rate_band(self) -> str:
-        """Band of measured rates around the predicted throughput; empty string where no row tells."""
+        """Band of measured rates around the predicted throughput; empty string where no row tells.
+
+        A stable load at a given rate has none: its throughput is what arrives, on slower machines too.
+        """
         rate = computed_metrics(self.metrics).get("throughput")
+        if self.keeps_up:
+            return ""
         return self.stack_basis.rate_band(rate, "token/s") if self.stack_basis and rate is not None else ""
 
     @cached_property

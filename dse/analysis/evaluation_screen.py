@@ -289,6 +289,8 @@ def _figure_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
             parts.append(f"measured {evaluation.rate_band}")
         elif name in bands:
             parts.append(band_text(bands[name]))
+        elif name == "throughput" and evaluation.keeps_up:
+            parts.append("what arrives")
         yield ScreenRow(LABELS.get(name, name), "; ".join(parts), spare=name in SPARE_FIGURES)
 
 

@@ -50,6 +50,17 @@ def test_other_answers_have_no_band(words: tuple[str, ...]) -> None:
     assert dse.evaluate("chip=h100", *words).rate_band == ""
 
 
+def test_a_stable_load_at_a_rate_has_no_band_since_its_throughput_is_what_arrives() -> None:
+    words = ["chip=h100", "model=llama3_8b", "workload=serving", "workload.requests=60", "fidelity=steady_state"]
+    stable = dse.evaluate(*words, "workload.rate='2 Hz'")
+    assert stable.metrics["load_status"] == 0
+    assert stable.rate_band == ""
+    assert any(line.startswith("throughput") and line.endswith("; what arrives") for line in stable.first_screen())
+    bounds = ("workload.rate=max", "workload.ttft='1 s'", "workload.tpot='50 ms'")
+    assert dse.evaluate(*words, *bounds).rate_band != ""
+    assert dse.evaluate(*words, "workload.rate='900 Hz'").rate_band != ""
+
+
 def test_accuracy_changes_no_result() -> None:
     plain, without = (
         dse.evaluate("chip=h100", "stack=tuned", *MODEL, *more) for more in ((), ("mapping.stack.accuracy=null",))
