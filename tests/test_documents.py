@@ -287,7 +287,7 @@ def test_no_block_is_left_out() -> None:
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]
     others = [path for path in pages if commands(path.read_text())]
     assert {path.relative_to(ROOT).as_posix() for path in others} <= set(ORDER)
-    assert {block.language for block in BLOCKS} == {"sh", "yaml", "csv", "python"}
+    assert {block.language for block in BLOCKS} == {"sh", "python", "yaml", "csv", "json", "jsonl", "toml"}
 
 
 def test_every_page_of_the_guide_is_in_an_index() -> None:
