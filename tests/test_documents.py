@@ -166,7 +166,7 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     return int(end.value.code or 0), given_io.getvalue()
 
 
-@slow_if(lambda block: block.place.startswith(("docs/guide/", "docs/five_questions.md")))
+@slow_if(lambda block: block.place.startswith(("docs/guide/", "docs/five_questions.md")) or "validate --claims" in block.text)
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_of_the_documents_works_as_written(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
