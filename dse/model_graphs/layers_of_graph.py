@@ -33,12 +33,14 @@ class GraphLayer(NamedTuple):
         own, common: the fields.
         unknown: operators that no kernel does, which count as elements.
         described: whether operators describe it.
+        uncounted: elements that keep it from being of known blocks.
     """
 
     own: Fields
     common: Fields
     unknown: tuple[str, ...]
     described: bool
+    uncounted: tuple[str, ...] = ()
 
 
 def graph_model(graph: ModelGraph) -> Fields:
@@ -74,7 +76,7 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
         mixing = blocks[place]
         known = known_mixing(flow, mixing)
         parallel = known_parallel(flow, mixing) if known is None else None
-        if parallel is not None:
+        if parallel is not None and not parallel.uncounted:
             layers.append(GraphLayer(parallel.own, parallel.common, (), False))
             place += 1
             continue
@@ -83,7 +85,7 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
             layers.append(_layer(flow, None, None, mixing))
             place += 1
             continue
-        layers.append(_layer(flow, mixing, known, after))
+        layers.append(_layer(flow, mixing, known or parallel, after))
         place += 1 if after is None else 2
     return layers
 
@@ -91,6 +93,8 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
 def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Block | None) -> GraphLayer:
     feeding = None if after is None else known_feeding(flow, after)
     unknown = tuple(name for block in (mixing, after) if block is not None for step in block.steps for name in step.unknown)
+    uncounted = tuple(name for block in (known, feeding) if block is not None for name in block.uncounted)
+    known, feeding = (None if block is None or block.uncounted else block for block in (known, feeding))
     own: Fields = {}
     common: Fields = {}
     described: list[Block] = []
@@ -112,7 +116,7 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
     if described:
         own["operators"] = described_operators(flow, described)
         own |= _first_attention(described)
-    return GraphLayer(own, common, unknown, bool(described))
+    return GraphLayer(own, common, unknown, bool(described), uncounted)
 
 
 def _first_attention(blocks: list[Block]) -> Fields:
@@ -227,4 +231,6 @@ def _layer_note(layers: list[GraphLayer]) -> str:
     parts.append(f"{count_text(described, 'layer')} by operators, on devices only" if described else "")
     text = ", ".join(filter(None, parts))
     text += f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else ""
+    uncounted = sorted({name for layer in layers for name in layer.uncounted})
+    text += f"; in no known block, counted as elements: {', '.join(uncounted)}" if uncounted else ""
     return text + (f"; no attention matched, so that no KV cache is counted: {', '.join(pairs)}" if pairs else "")

@@ -60,6 +60,9 @@ OPERATIONS: dict[str, float] = {
     **dict.fromkeys(_words("sigmoid hardsigmoid hardswish softplus cos sin lerp var var_mean std norm logsumexp"), 3.0),
     **dict.fromkeys(_words("silu swish tanh topk sort argsort log_softmax logsoftmax elu celu selu mish softsign"), 4.0),
     **dict.fromkeys(_words("gelu quickgelu fastgelu biasgelu erf"), 8.0),
+    "reglu": 2.0,
+    "swiglu": 5.0,
+    "geglu": 9.0,
     "softmax": 4.0,
 }  # fmt: skip
 """Vector operations on an element of elementwise operators; assumed, like those of `evaluators.graph.elementwise_costs`."""

@@ -222,6 +222,45 @@ def test_a_described_layer_has_the_totals_of_the_known_one(kind: str, seed: int,
     assert totals(described) == totals(plain)
 
 
+EXTRA_ELEMENTS: dict[str, tuple[Form, str]] = {
+    "unknown with operations": ({"elements": "sinh", "operations": 10000}, "sinh"),
+    "activation": ({"elements": "gelu"}, "gelu"),
+    "known with other operations": ({"elements": "mul", "operations": 50}, "mul"),
+}
+
+
+@pytest.mark.parametrize("name", EXTRA_ELEMENTS)
+@pytest.mark.parametrize("behind", ["q", "o", "act"])
+def test_elements_that_no_known_block_has_are_counted_and_named(name: str, behind: str, tmp_path: Path) -> None:
+    fields, word = EXTRA_ELEMENTS[name]
+    known = grouped_query(False) | dense()
+    plain = graph_fields(write_form(tmp_path, draw_sizes(2), known), {})
+    operators: Form = {}
+    for key, operator in known.items():
+        operators[key] = _with_operand(operator, behind, "extra") if "extra" in operators else operator
+        operators |= {"extra": fields | {"of": behind}} if key == behind else {}
+    entry = graph_fields(write_form(tmp_path, draw_sizes(2), operators), {})
+    assert f"in no known block, counted as elements: {word}" in entry["graph"]
+    assert "by operators" not in plain["graph"]
+    most = max(each.operations for _, each in described(model_of(entry)) if each.kind == "elements")
+    assert most >= fields.get("operations", 8)
+
+
+def _with_operand(operator: Form, old: str, new: str) -> Form:
+    def changed(value: Any) -> Any:
+        return [new if each == old else each for each in value] if isinstance(value, list) else new if value == old else value
+
+    return {key: changed(value) if key != "elements" else value for key, value in operator.items()}
+
+
+def test_scales_of_queries_stay_in_a_known_block(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        operators[key] = _with_operand(operator, "q", "scaled") if key == "seen" else operator
+        operators |= {"scaled": {"elements": "mul", "of": "q"}} if key == "q" else {}
+    assert not has_described_layers(model_of(graph_fields(write_form(tmp_path, draw_sizes(2), operators), {})))
+
+
 @pytest.mark.parametrize("ending", ["pt2", "onnx"])
 def test_a_mixture_of_two_attentions_needs_no_code(ending: str) -> None:
     if ending == "onnx":
