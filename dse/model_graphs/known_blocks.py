@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dse.model_graphs.blocks import Block
 from dse.model_graphs.flow import START, Flow
-from dse.model_graphs.operations import UNKNOWN, operation_of
+from dse.model_graphs.operations import ROTATION, UNKNOWN, operation_of
 from dse.model_graphs.steps import KernelStep
 from dse.space.layers import FFN, MOE
 from dse.space.model import ExpertLayers, LatentAttention, Model
@@ -134,7 +134,7 @@ def _uncounted_elements(flow: Flow, block: Block, activated: int, experts: int =
         results = flow.result_size(place).coefficient
         if usual.kind == UNKNOWN or meaning.operations != usual.operations:
             strange.append(meaning.name)
-        elif meaning.operations < ACTIVATION_OPERATIONS:
+        elif meaning.operations < ACTIVATION_OPERATIONS or meaning.name == ROTATION:
             plain += meaning.operations * results
         elif results > experts:
             activations.append(meaning.name)

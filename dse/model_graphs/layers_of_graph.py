@@ -34,6 +34,7 @@ class GraphLayer(NamedTuple):
         unknown: operators that no kernel does, which count as elements.
         described: whether operators describe it.
         uncounted: elements that keep it from being of known blocks.
+        unturned: whether it has attention and rotates nothing by positions.
     """
 
     own: Fields
@@ -41,6 +42,7 @@ class GraphLayer(NamedTuple):
     unknown: tuple[str, ...]
     described: bool
     uncounted: tuple[str, ...] = ()
+    unturned: bool = False
 
 
 def graph_model(graph: ModelGraph) -> Fields:
@@ -61,6 +63,9 @@ def graph_model(graph: ModelGraph) -> Fields:
     for layer in layers:
         fields |= layer.common
     fields |= _kinds(graph, layers) | ends
+    unturned = sum(layer.unturned for layer in layers)
+    if unturned and not flow.positions:
+        notes.append(f"no rotation of positions (RoPE) in the graph in {count_text(unturned, 'layer')} with attention")
     return fields | {"source": graph.source, "graph": "; ".join([_layer_note(layers), *notes])}
 
 
@@ -77,7 +82,7 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
         known = known_mixing(flow, mixing)
         parallel = known_parallel(flow, mixing) if known is None else None
         if parallel is not None and not parallel.uncounted:
-            layers.append(GraphLayer(parallel.own, parallel.common, (), False))
+            layers.append(GraphLayer(parallel.own, parallel.common, (), False, unturned=_is_unturned([mixing])))
             place += 1
             continue
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
@@ -116,7 +121,13 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
     if described:
         own["operators"] = described_operators(flow, described)
         own |= _first_attention(described)
-    return GraphLayer(own, common, unknown, bool(described), uncounted)
+    unturned = "latent" not in own and _is_unturned([block for block in (mixing, after) if block is not None])
+    return GraphLayer(own, common, unknown, bool(described), uncounted, unturned)
+
+
+def _is_unturned(blocks: list[Block]) -> bool:
+    """Whether blocks have attention, but nothing in them rotates by positions."""
+    return any(block.attends for block in blocks) and not any(step.turned for block in blocks for step in block.steps)
 
 
 def _first_attention(blocks: list[Block]) -> Fields:

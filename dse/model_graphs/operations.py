@@ -8,6 +8,9 @@ VIEW, CREATE, PRODUCT, ATTENTION, NORM, GATHER, EXPERTS, ELEMENTS, SOFTMAX, UNKN
 )  # fmt: skip
 """Kinds of operators: what only moves values, makes constants or counts shapes is free."""
 
+ROTATION = "rotary"
+"""Name of a rotation by positions (RoPE) that is one operator."""
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -62,6 +65,7 @@ OPERATIONS: dict[str, float] = {
     **dict.fromkeys(_words("gelu quickgelu fastgelu biasgelu erf"), 8.0),
     "reglu": 2.0,
     "swiglu": 5.0,
+    ROTATION: 3.0,
     "geglu": 9.0,
     "softmax": 4.0,
 }  # fmt: skip

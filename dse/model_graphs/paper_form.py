@@ -34,7 +34,7 @@ RESERVED = {"b": Size.symbol(BATCH), "t": Size.symbol(TOKENS), "s": Size.symbol(
 """Names of dimensions that have their size from a step."""
 
 FIELDS = ("name", "sizes", "input", "operators", "layers", "vocab", "max_position", "tied")
-FORMS = ("einsum", "norm", "attention", "elements", "add", "take", "concat")
+FORMS = ("einsum", "norm", "attention", "elements", "add", "rotary", "take", "concat")
 """Keys that say what an operator is; one of them in each."""
 
 OPTIONS = {
@@ -43,6 +43,7 @@ OPTIONS = {
     "attention": ("window",),
     "elements": ("of", "operations", "shape"),
     "add": (),
+    "rotary": ("part",),
     "take": ("shape",),
     "concat": ("shape",),
 }  # fmt: skip
@@ -152,7 +153,8 @@ class _LayerForm:
                 raise self._error(f"operators.{name}: no field {str(key)[:40]!r}; {suggest_nearest(str(key), OPTIONS[form])}")
         read = {
             "einsum": self._read_einsum, "norm": self._read_norm, "attention": self._read_attention,
-            "elements": self._read_elements, "add": self._read_elements, "take": self._read_view, "concat": self._read_view,
+            "elements": self._read_elements, "add": self._read_elements, "rotary": self._read_rotary,
+            "take": self._read_view, "concat": self._read_view,
         }[form]  # fmt: skip
         read(name, operator)
 
@@ -231,6 +233,18 @@ class _LayerForm:
         if "operations" in operator:
             attributes["operations"] = float(self._whole(operator["operations"], f"operators.{name}.operations"))
         self._add(name, word, tuple(operands), dims, attributes)
+
+    def _read_rotary(self, name: str, operator: Mapping[str, Any]) -> None:
+        """Rotation of the last dimension by positions, or of the first columns of it alone."""
+        (operand,) = self._operands(name, operator["rotary"], count=1)
+        dims = self._dims[operand]
+        part = self._named_dims(operator["part"], f"operators.{name}.part") if "part" in operator else dims[-1:]
+        turned, whole = self._sizes[part[0]].number, self._sizes[dims[-1]].number
+        if len(part) > 1 or turned is None or whole is None or turned > whole:
+            raise self._error(
+                f"operators.{name}.part: {' '.join(part)[:40]!r} is no dimension of at most the columns of {dims[-1]!r}"
+            )
+        self._add(name, "rotary", (operand,), dims, {"turned": turned})
 
     def _read_view(self, name: str, operator: Mapping[str, Any]) -> None:
         """A part of a result, or several results side by side; neither takes time."""

@@ -39,6 +39,7 @@ class KernelStep:
         weights: stored tensors that it is the first to use.
         operands: tensors that it takes, those of attention as queries, keys and values.
         unknown: names of operators that no kernel is known for.
+        turned: columns that a table of positions rotates; 0 for none.
     """
 
     kind: str
@@ -419,6 +420,7 @@ class _StepMaker:
             if any(flow.tensor(table).count and flow.count(table).grows_with != "step" for table in flow.tables(place))  # type: ignore[union-attr]
         ]
         chosen = [place for place in members if flow.meanings[place].name == "topk"]
+        turned += [int(flow.nodes[place].attributes.get("turned") or 0) for place in members]
         topk = tuple(value for place in chosen for value in self._choice(place))
         return KernelStep(
             "elements", members, size, width=most, operations=operations, passes=len(taken) + 1, unknown=unknown,

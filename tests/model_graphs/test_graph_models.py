@@ -342,6 +342,38 @@ def test_a_step_with_more_layers_takes_longer() -> None:
     assert latency(8) == pytest.approx(2 * latency(4), rel=0.1)
 
 
+LLAMA_SIZES = {"h": 4096, "a": 32, "k": 8, "d": 128, "r": 64, "f": 14336}
+
+
+def turned_llama(tmp_path: Path, **part: str) -> Path:
+    """Llama-3-8B on paper, with rotations of queries and keys."""
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        if key == "seen":
+            operators |= {"q_turned": {"rotary": "q"} | part, "k_turned": {"rotary": "k"} | part}
+            operator = {"attention": ["q_turned", "k_turned", "v"]}
+        operators[key] = operator
+    return write_form(tmp_path, LLAMA_SIZES, operators, layers=32, vocab=128256, max_position=8192)
+
+
+def test_llama_on_paper_answers_as_llama_by_name(tmp_path: Path) -> None:
+    paper = evaluate_config(question(turned_llama(tmp_path)))
+    by_name = evaluate_config(compose(["chip=h100", "model=llama3_8b", "workload.batch=[4]"]))
+    assert dict(paper.metrics) == dict(by_name.metrics)
+
+
+def test_a_part_of_a_head_may_rotate(tmp_path: Path) -> None:
+    entry = graph_fields(turned_llama(tmp_path, part="r"), {})
+    assert (entry["rope"], "no rotation" in entry["graph"]) == (0.5, False)
+    with pytest.raises(DesignError, match=r"q_turned\.part: 'f' is no dimension of at most the columns of 'd'"):
+        graph_fields(turned_llama(tmp_path, part="f"), {})
+
+
+def test_attention_without_a_rotation_is_named(tmp_path: Path) -> None:
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), grouped_query(False) | dense(), layers=3), {})
+    assert "no rotation of positions (RoPE) in the graph in 3 layers with attention" in entry["graph"]
+
+
 # files that are refused
 
 
