@@ -217,9 +217,19 @@ class _LayerForm:
             )
         if others[0][-1] != dims[-1]:
             raise self._error(f"operators.{name}: queries have {dims[-1]!r} last, but keys {others[0][-1]!r}")
+        counts = [self._heads(other) for other in others]
+        if counts[0] != counts[1] or not counts[0]:
+            raise self._error(f"operators.{name}: keys of {counts[0]} heads, but values of {counts[1]}; give both as many")
         window = operator.get("window", 0)
         window = self._whole(window, f"operators.{name}.window") if window else 0
         self._add(name, "attention", (queries, keys, values), (*dims[:-1], others[1][-1]), {"window": window})
+
+    def _heads(self, dims: Names) -> int | None:
+        """Heads of keys or values: one, or as many as the dimensions between tokens and the last one have values."""
+        count = Size.constant(1)
+        for dim in dims[2:-1]:
+            count = count * self._sizes[dim]
+        return count.number
 
     def _read_elements(self, name: str, operator: Mapping[str, Any]) -> None:
         word = "add" if "add" in operator else operator["elements"]

@@ -297,8 +297,12 @@ class _StepMaker:
         v_dim = v_dim or max((flow.count(output) or size).coefficient // heads, 1)
         k, v = _per_token(own_keys), _per_token(own_values)
         kv_heads = k // qk_dim
-        if not kv_heads or k != kv_heads * qk_dim or v != kv_heads * v_dim or heads % kv_heads:
+        if not kv_heads or k != kv_heads * qk_dim or v != kv_heads * v_dim:
             kv_heads = heads
+        if heads % kv_heads:
+            raise flow.graph.refuse(
+                f"attention {where!r} has {heads} heads, which {kv_heads} KV heads do not divide; change one"
+            )
         return KernelStep(
             "attention", members, size, width=heads * v_dim, heads=heads, kv_heads=kv_heads, qk_dim=qk_dim, v_dim=v_dim,
             window=flow.nodes[members[-1]].attributes.get("window") or self._window(masks), keys=keys, values=values,

@@ -369,6 +369,19 @@ def test_a_part_of_a_head_may_rotate(tmp_path: Path) -> None:
         graph_fields(turned_llama(tmp_path, part="f"), {})
 
 
+@pytest.mark.parametrize("kv_heads", [3, 16])
+def test_heads_that_kv_heads_do_not_divide_are_refused(kv_heads: int, tmp_path: Path) -> None:
+    path = write_form(tmp_path, draw_sizes(1) | {"a": 8, "k": kv_heads}, grouped_query(False) | dense())
+    assert f"attention 'seen' has 8 heads, which {kv_heads} KV heads do not divide" in refused(path)
+
+
+def test_keys_and_values_of_other_heads_are_refused(tmp_path: Path) -> None:
+    operators = grouped_query(False) | dense()
+    operators["v"] = {"einsum": "b t h, h a d -> b t a d", "of": "first"}
+    path = write_form(tmp_path, draw_sizes(1) | {"a": 8, "k": 4}, operators)
+    assert "operators.seen: keys of 4 heads, but values of 8" in refused(path)
+
+
 def test_attention_without_a_rotation_is_named(tmp_path: Path) -> None:
     entry = graph_fields(write_form(tmp_path, draw_sizes(1), grouped_query(False) | dense(), layers=3), {})
     assert "no rotation of positions (RoPE) in the graph in 3 layers with attention" in entry["graph"]
