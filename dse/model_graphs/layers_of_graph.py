@@ -13,6 +13,9 @@ from dse.space.safe_text import count_text
 
 Fields = dict[str, Any]
 
+MAX_NAMES = 4
+"""Operators that a note on the graph names."""
+
 MAX_KINDS = 64
 """Kinds of layers that differ in one graph."""
 
@@ -57,16 +60,42 @@ def graph_model(graph: ModelGraph) -> Fields:
     repeats = int(graph.declared.get("layers") or 0)
     if repeats and repeats % len(layers):
         raise graph.refuse(f"model.layers={repeats} is no multiple of the {len(layers)} layers in the graph")
+    if repeats > len(layers):
+        _check_width(flow, blocks)
     layers = layers * max(repeats // len(layers), 1)
     fields: Fields = {"name": graph.name, "layers": len(layers), "hidden": flow.hidden}
     ends, notes = _ends(flow, blocks, graph.declared)
     for layer in layers:
         fields |= layer.common
     fields |= _kinds(graph, layers) | ends
+    if blocks.unused:
+        names = sorted({flow.nodes[step.last_member].name for step in blocks.unused})
+        rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        notes.append(f"not counted, as the first output does not need it: {', '.join(names[:MAX_NAMES])}{rest}")
     unturned = sum(layer.unturned for layer in layers)
     if unturned and not flow.positions:
         notes.append(f"no rotation of positions (RoPE) in the graph in {count_text(unturned, 'layer')} with attention")
     return fields | {"source": graph.source, "graph": "; ".join([_layer_note(layers), *notes])}
+
+
+def _check_width(flow: Flow, blocks: GraphBlocks) -> None:
+    """Refuse to repeat layers whose result another one cannot begin with.
+
+    Raises:
+        DesignError: with both widths.
+    """
+    name = next((name for name in flow.graph.outputs if flow.sources(name)), "")
+    width, last = flow.last_size(name), blocks.after[-1] if blocks.after else None
+    if (
+        last is not None
+        and (last.kind == "product" or has_tanh(flow, last))
+        and flow.graph.declared.get("vocab") in (None, width)
+    ):
+        return  # logits of a head
+    if width is not None and width != flow.hidden:
+        raise flow.graph.refuse(
+            f"the result {name!r} has {width} values a token, but hidden states {flow.hidden}; layers that repeat need the same"
+        )
 
 
 def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:

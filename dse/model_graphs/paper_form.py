@@ -134,12 +134,28 @@ class _LayerForm:
             self._read_operator(str(name), operator)
         declared = {key: self._whole(document[key], key) for key in ("layers", "vocab", "max_position") if key in document}
         declared["tied"] = document.get("tied") is True
+        self._check_ends(tuple(map(str, inputs)))
         title = document.get("name")
         last = (self._nodes[-1].outputs[0],) if self._nodes else ()
         return ModelGraph(
             self._where, title if isinstance(title, str) and title else self._path.stem, self._tensors, self._nodes,
             tuple(map(str, inputs)), last, "operators in YAML", declared,
         )  # fmt: skip
+
+    def _check_ends(self, inputs: Names) -> None:
+        """Refuse results that nothing takes, and a last one that the next layer cannot begin with."""
+        if not self._nodes:
+            return
+        taken = {name for node in self._nodes for name in node.inputs}
+        last = self._nodes[-1].name
+        for node in self._nodes[:-1]:
+            if node.name not in taken:
+                raise self._error(f"operators.{node.name}: no operator takes its result, and it is not the last; remove it")
+        ours, first = (" ".join(self._dims[name]) for name in (last, inputs[0]))
+        if ours != first:
+            raise self._error(
+                f"operators.{last}: the last result has dimensions {ours!r}, but the next layer takes {first!r}; give it those"
+            )
 
     def _read_operator(self, name: str, operator: Any) -> None:
         if name in self._dims:
@@ -237,6 +253,11 @@ class _LayerForm:
             raise self._error(f"operators.{name}.elements: {str(word)[:40]!r} is no name, as silu")
         operands = self._operands(name, operator["add"] if "add" in operator else operator.get("of"))
         dims = max((self._dims[operand] for operand in operands), key=len)
+        for operand in operands:
+            own = self._dims[operand]
+            if own != dims and ("add" in operator or ("shape" not in operator and not set(own) <= set(dims))):
+                one, other = " ".join(dims), " ".join(own)
+                raise self._error(f"operators.{name}: operands of dimensions {one!r} and {other!r}; name results of the same")
         if "shape" in operator:
             dims = self._named_dims(operator["shape"], f"operators.{name}.shape")
         attributes = {}

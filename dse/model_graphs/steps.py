@@ -80,11 +80,11 @@ def kernel_steps(flow: Flow) -> list[KernelStep]:
         places = {source for place in step.members for name in flow.operands(place) for source in flow.sources(name)}
         needs = {START if place == START else owner[place] for place in places}
         step.needs = sorted(needs - {index})
-    _assign_weights(flow, steps)
+    assign_weights(flow, steps)
     return steps
 
 
-def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
+def assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
     """Give each stored tensor to the first kernel that uses it."""
     seen: set[str] = set() if flow.embedding is None else {flow.embedding}
     for step in steps:

@@ -490,6 +490,28 @@ def test_scores_without_a_softmax_are_counted_and_named(tmp_path: Path) -> None:
     assert totals(model)["operations"] == totals(known)["operations"]
 
 
+def test_weights_that_the_output_does_not_need_are_named(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        nodes = program["graph_module"]["graph"]["nodes"]
+        sums = [node for node in nodes if node["target"] == "torch.ops.aten.add.Tensor"]
+        last = sums[-1]["inputs"]  # of the second layer: its FFN is left out, and its residual stream kept
+        last[1] = last[0]
+
+    entry = graph_fields(changed_program(tmp_path, change, "written_out.pt2"), {})
+    assert "not counted, as the first output does not need it: " in entry["graph"]
+
+
+def test_an_exported_layer_of_another_width_does_not_repeat(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        graph = program["graph_module"]["graph"]
+        product = next(node for node in graph["nodes"] if node["target"].startswith("torch.ops.aten.gelu"))
+        graph["outputs"][0]["as_tensor"]["name"] = product["outputs"][0]["as_tensor"]["name"]
+
+    path = changed_program(tmp_path, change, "written_out.pt2")
+    assert graph_fields(path, {})["layers"] == 1
+    assert "has 128 values a token, but hidden states 32; layers that repeat need the same" in refused(path, {"layers": 2})
+
+
 def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.pt2"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("bomb/models/bomb.json", "w") as stream:
@@ -562,6 +584,18 @@ WRONG_FORMS: dict[str, tuple[Any, str]] = {
     ),
     "attention of three dimensions": (
         FORM | {"operators": {"up": {"attention": ["x", "x", "x"]}}}, "queries need dimensions 'b t HEADS DIM'",
+    ),
+    "unused": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"norm": "x"}}}, "operators.up: no operator takes its result",
+    ),
+    "last result": (FORM, "operators.up: the last result has dimensions 'b t f', but the next layer takes 'b t h'"),
+    "sum": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"add": ["x", "up"]}}},
+        "operators.whole: operands of dimensions 'b t h' and 'b t f'; name results of the same",
+    ),
+    "product of elements": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"elements": "mul", "of": ["x", "up"]}}},
+        "operators.whole: operands of dimensions",
     ),
     "layers": (FORM | {"layers": "many"}, "layers: 'many' is not a whole number"),
 }  # fmt: skip
