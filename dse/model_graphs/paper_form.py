@@ -19,6 +19,7 @@ import yaml
 from dse.model_graphs.graph import INPUT, WEIGHT, GraphNode, GraphTensor, ModelGraph
 from dse.model_graphs.sizes import BATCH, PAST, TOKENS, Size
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.model import MAX_LAYERS
 
 MAX_FILE_BYTES = 1 << 20
 """A layer has some kilobytes."""
@@ -67,11 +68,20 @@ def read_paper_form(path: Path, where: str) -> ModelGraph:
         raise DesignError(f"{where}: cannot be read: {error.strerror}") from None
     except DesignError:
         raise
-    except Exception as error:  # of the YAML parser, and of text in another encoding
-        raise DesignError(f"{where}: no YAML: {' '.join(str(error).split())[:100]}") from None
+    except UnicodeDecodeError as error:
+        raise DesignError(f"{where}: no YAML: byte {error.start:,} is no text in UTF-8; save it in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise DesignError(f"{where}{line}: no YAML: {_in_one_line(error.problem or error.context or 'unreadable')}") from None
+    except Exception as error:  # of the YAML parser, and of numbers and dates that are none
+        raise DesignError(f"{where}: no YAML: {_in_one_line(getattr(error, 'reason', None) or error)}") from None
     if not isinstance(document, dict) or not isinstance(document.get("operators"), dict):
         raise DesignError(f"{where}: no operators; write operators: {{NAME: {{einsum: ..., of: ...}}, ...}}")
     return _LayerForm(document, path, where).read_graph()
+
+
+def _in_one_line(reason: object) -> str:
+    return " ".join(str(reason).split())[:100].rstrip(" ,")
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -132,8 +142,11 @@ class _LayerForm:
             raise self._error(f"over {MAX_OPERATORS:,} operators")
         for name, operator in operators.items():
             self._read_operator(str(name), operator)
-        declared = {key: self._whole(document[key], key) for key in ("layers", "vocab", "max_position") if key in document}
-        declared["tied"] = document.get("tied") is True
+        limits = {"layers": MAX_LAYERS, "vocab": MAX_SIZE, "max_position": MAX_SIZE}
+        declared = {key: self._whole(document[key], key, most=most) for key, most in limits.items() if key in document}
+        declared["tied"] = document.get("tied", False)
+        if not isinstance(declared["tied"], bool):
+            raise self._error(f"tied: {str(declared['tied'])[:40]!r} is neither true nor false")
         self._check_ends(tuple(map(str, inputs)))
         title = document.get("name")
         last = (self._nodes[-1].outputs[0],) if self._nodes else ()
@@ -190,7 +203,10 @@ class _LayerForm:
         if "routed" in operator:
             target = "grouped_mm"
             self._route(name, operator["routed"], terms, result, stored=len(given) < len(terms))
-        if operator.get("bias") is True:
+        bias = operator.get("bias", False)
+        if not isinstance(bias, bool):
+            raise self._error(f"operators.{name}.bias: {str(bias)[:40]!r} is neither true nor false")
+        if bias:
             inputs.append(self._weight(f"{name}.bias", tuple(dim for dim in result if dim in terms[-1])))
         self._add(name, target, tuple(inputs), result, attributes)
 
@@ -334,9 +350,10 @@ class _LayerForm:
             raise self._error(f"{key}: {str(group)[:40]!r} is not a group of fields")
         return group
 
-    def _whole(self, value: Any, place: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_SIZE:
-            raise self._error(f"{place}: {str(value)[:40]!r} is not a whole number above 0")
+    def _whole(self, value: Any, place: str, *, most: int = MAX_SIZE) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+            limit = "" if most == MAX_SIZE else f" and at most {most:,}"
+            raise self._error(f"{place}: {str(value)[:40]!r} is not a whole number above 0{limit}")
         return value
 
     def _error(self, text: str) -> DesignError:

@@ -556,6 +556,25 @@ def test_an_onnx_file_without_end_of_messages_is_refused(tmp_path: Path) -> None
     assert "no ONNX file, or a cut one" in refused(path)
 
 
+def test_an_onnx_file_of_zeros_is_refused_at_its_first_field(tmp_path: Path) -> None:
+    """A gigabyte, in a file with a hole."""
+    pytest.importorskip("onnx")
+    path = tmp_path / "zeros.onnx"
+    with path.open("wb") as stream:
+        stream.truncate(1 << 30)
+    text = refused(path)
+    assert "no ONNX file, or a cut one (a field of number 0)" in text
+    assert text.count(str(path)) == 1
+
+
+def test_an_onnx_file_of_very_many_fields_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    monkeypatch.setattr("dse.model_graphs.onnx_file.MAX_FIELDS", 1000)
+    path = tmp_path / "fields.onnx"
+    path.write_bytes(bytes((9 << 3, 0)) * 2000)
+    assert "over 1,000 fields" in refused(path)
+
+
 FORM = {"sizes": {"h": 8, "f": 16}, "operators": {"up": {"einsum": "b t h, h f -> b t f", "of": "x"}}}
 
 WRONG_FORMS: dict[str, tuple[Any, str]] = {
@@ -597,6 +616,11 @@ WRONG_FORMS: dict[str, tuple[Any, str]] = {
         FORM | {"operators": FORM["operators"] | {"whole": {"elements": "mul", "of": ["x", "up"]}}},
         "operators.whole: operands of dimensions",
     ),
+    "too many layers": (FORM | {"layers": 100_000_000}, "layers: '100000000' is not a whole number above 0 and at most 10,000"),
+    "tied": (FORM | {"tied": "maybe"}, "tied: 'maybe' is neither true nor false"),
+    "bias": (
+        FORM | {"operators": {"up": {"einsum": "b t h, h f -> b t f", "of": "x", "bias": "on"}}}, "'on' is neither true",
+    ),
     "layers": (FORM | {"layers": "many"}, "layers: 'many' is not a whole number"),
 }  # fmt: skip
 
@@ -613,6 +637,15 @@ def test_a_form_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "form.yaml"
     path.write_bytes("sizes: {hé: 3}".encode("utf-16"))
     assert "no YAML" in refused(path)
+
+
+def test_an_error_of_yaml_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "form.yaml"
+    path.write_text("name: cut\nsizes: {h: 3\noperators: {a: 1}\n")
+    text = refused(path)
+    assert f"{path}, line 3: no YAML: " in text
+    assert "unicode string" not in text
+    assert not text.endswith(",")
 
 
 def test_a_form_with_code_is_not_run(tmp_path: Path) -> None:
@@ -636,6 +669,7 @@ def test_a_missing_or_other_file_is_refused(tmp_path: Path) -> None:
 def test_settings_of_graphs_need_a_graph() -> None:
     for words, text in (
         (["model.layers=8"], "model.layers: is of graphs only"),
+        (["model.from_graph=null"], "model.from_graph: null names no file"),
         (["model.from_graph=x.onnx", "model=llama3_8b"], "remove one of them"),
         ([f"model.from_graph={SAMPLES / 'llama.pt2'}", "model.layers=-2"], "model.layers: -2 is below the minimum"),
     ):
