@@ -7,7 +7,7 @@ from dse.model_graphs.blocks import Block, GraphBlocks, graph_blocks
 from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
-from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing, known_parallel
+from dse.model_graphs.known_blocks import KnownBlock, has_tanh, kernels_before, known_feeding, known_mixing, known_parallel
 from dse.model_graphs.steps import OF_PAIRS, KernelStep
 from dse.space.safe_text import count_text
 
@@ -37,7 +37,7 @@ class GraphLayer(NamedTuple):
         unknown: operators that no kernel does, which count as elements.
         described: whether operators describe it.
         uncounted: elements that keep it from being of known blocks.
-        unturned: whether it has attention and rotates nothing by positions.
+        unturned: whether it has attention before which nothing rotates by positions.
     """
 
     own: Fields
@@ -74,7 +74,7 @@ def graph_model(graph: ModelGraph) -> Fields:
         notes.append(f"not counted, as the first output does not need it: {', '.join(names[:MAX_NAMES])}{rest}")
     unturned = sum(layer.unturned for layer in layers)
     if unturned and not flow.positions:
-        notes.append(f"no rotation of positions (RoPE) in the graph in {count_text(unturned, 'layer')} with attention")
+        notes.append(f"attention without a rotation of positions (RoPE) in the graph: {count_text(unturned, 'layer')}")
     return fields | {"source": graph.source, "graph": "; ".join([_layer_note(layers), *notes])}
 
 
@@ -111,7 +111,7 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
         known = known_mixing(flow, mixing)
         parallel = known_parallel(flow, mixing) if known is None else None
         if parallel is not None and not parallel.uncounted:
-            layers.append(GraphLayer(parallel.own, parallel.common, (), False, unturned=_is_unturned([mixing])))
+            layers.append(GraphLayer(parallel.own, parallel.common, (), False, unturned=_is_unturned(mixing)))
             place += 1
             continue
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
@@ -129,6 +129,7 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
     unknown = tuple(name for block in (mixing, after) if block is not None for step in block.steps for name in step.unknown)
     uncounted = tuple(name for block in (known, feeding) if block is not None for name in block.uncounted)
     known, feeding = (None if block is None or block.uncounted else block for block in (known, feeding))
+    unturned = mixing is not None and _is_unturned(mixing)
     own: Fields = {}
     common: Fields = {}
     described: list[Block] = []
@@ -150,13 +151,13 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
     if described:
         own["operators"] = described_operators(flow, described)
         own |= _first_attention(described)
-    unturned = "latent" not in own and _is_unturned([block for block in (mixing, after) if block is not None])
-    return GraphLayer(own, common, unknown, bool(described), uncounted, unturned)
+    return GraphLayer(own, common, unknown, bool(described), uncounted, unturned and "latent" not in own)
 
 
-def _is_unturned(blocks: list[Block]) -> bool:
-    """Whether blocks have attention, but nothing in them rotates by positions."""
-    return any(block.attends for block in blocks) and not any(step.turned for block in blocks for step in block.steps)
+def _is_unturned(block: Block) -> bool:
+    """Whether a block has attention before which nothing rotates by positions."""
+    attends = (place for place, step in enumerate(block.steps) if step.kind == "attention")
+    return any(not any(block.steps[each].turned for each in kernels_before(block, place)) for place in attends)
 
 
 def _first_attention(blocks: list[Block]) -> Fields:

@@ -272,8 +272,10 @@ class _LayerForm:
         for operand in operands:
             own = self._dims[operand]
             if own != dims and ("add" in operator or ("shape" not in operator and not set(own) <= set(dims))):
-                one, other = " ".join(dims), " ".join(own)
-                raise self._error(f"operators.{name}: operands of dimensions {one!r} and {other!r}; name results of the same")
+                widest, other = " ".join(dims), " ".join(own)
+                raise self._error(
+                    f"operators.{name}: operands of dimensions {widest!r} and {other!r}; name results of the same"
+                )
         if "shape" in operator:
             dims = self._named_dims(operator["shape"], f"operators.{name}.shape")
         attributes = {}

@@ -364,7 +364,7 @@ def test_llama_on_paper_answers_as_llama_by_name(tmp_path: Path) -> None:
 
 def test_a_part_of_a_head_may_rotate(tmp_path: Path) -> None:
     entry = graph_fields(turned_llama(tmp_path, part="r"), {})
-    assert (entry["rope"], "no rotation" in entry["graph"]) == (0.5, False)
+    assert (entry["rope"], "rotation" in entry["graph"]) == (0.5, False)
     with pytest.raises(DesignError, match=r"q_turned\.part: 'f' is no dimension of at most the columns of 'd'"):
         graph_fields(turned_llama(tmp_path, part="f"), {})
 
@@ -384,7 +384,26 @@ def test_keys_and_values_of_other_heads_are_refused(tmp_path: Path) -> None:
 
 def test_attention_without_a_rotation_is_named(tmp_path: Path) -> None:
     entry = graph_fields(write_form(tmp_path, draw_sizes(1), grouped_query(False) | dense(), layers=3), {})
-    assert "no rotation of positions (RoPE) in the graph in 3 layers with attention" in entry["graph"]
+    assert "attention without a rotation of positions (RoPE) in the graph: 3 layers" in entry["graph"]
+
+
+def test_one_of_two_attentions_without_a_rotation_is_named(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        if key == "o":
+            operators["q_turned"] = {"rotary": "q"}
+            operators["near"] = {"attention": ["q_turned", "k", "v"], "window": 64}
+            operators["both"] = {"add": ["seen", "near"]}
+            operator = operator | {"of": "both"}
+        operators[key] = operator
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), operators), {})
+    assert entry["graph"].startswith("1 layer by operators")
+    assert "attention without a rotation of positions (RoPE) in the graph: 1 layer" in entry["graph"]
+    operators["seen"] = {"attention": ["q_turned", "k", "v"]}
+    names = [name for name in operators if name != "q_turned"]
+    names.insert(names.index("seen"), "q_turned")
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), {name: operators[name] for name in names}), {})
+    assert "rotation" not in entry["graph"]
 
 
 # files that are refused
