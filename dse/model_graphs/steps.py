@@ -10,6 +10,7 @@ from dse.model_graphs.operations import (
     GATHER,
     NORM,
     PRODUCT,
+    ROTATION,
     SOFTMAX,
     UNKNOWN,
     common_name,
@@ -424,7 +425,11 @@ class _StepMaker:
             if any(flow.tensor(table).count and flow.count(table).grows_with != "step" for table in flow.tables(place))  # type: ignore[union-attr]
         ]
         chosen = [place for place in members if flow.meanings[place].name == "topk"]
-        turned += [int(flow.nodes[place].attributes.get("turned") or 0) for place in members]
+        turned += [
+            int(flow.nodes[place].attributes.get("turned") or flow.last_size(flow.nodes[place].outputs[0]) or 0)
+            for place in members
+            if flow.meanings[place].name == ROTATION
+        ]
         topk = tuple(value for place in chosen for value in self._choice(place))
         return KernelStep(
             "elements", members, size, width=most, operations=operations, passes=len(taken) + 1, unknown=unknown,

@@ -362,6 +362,15 @@ def test_llama_on_paper_answers_as_llama_by_name(tmp_path: Path) -> None:
     assert dict(paper.metrics) == dict(by_name.metrics)
 
 
+def test_a_rotation_among_elements_is_one(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        operators |= {"turned": {"elements": "rotary", "of": "q"}} if key == "seen" else {}
+        operators[key] = {"attention": ["turned", "k", "v"]} if key == "seen" else operator
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), operators), {})
+    assert (entry["rope"], "rotation" in entry["graph"]) == (1.0, False)
+
+
 def test_a_part_of_a_head_may_rotate(tmp_path: Path) -> None:
     entry = graph_fields(turned_llama(tmp_path, part="r"), {})
     assert (entry["rope"], "rotation" in entry["graph"]) == (0.5, False)
