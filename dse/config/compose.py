@@ -448,6 +448,9 @@ def _graph_models(named: dict[str, Any], models: Mapping[str, Any], config: Mapp
     """The models, or those of `model.from_graph` in their place."""
     layers = parse_setting(models.get("layers"), GRAPH_LAYERS, "model.layers")
     vocab = parse_setting(models.get("vocab"), GRAPH_VOCAB, "model.vocab")
+    for word in ("from_graph", "from_hf"):
+        if models.get(word) is None and any(argument.startswith(f"model.{word}=") for argument in arguments):
+            raise DesignError(f"model.{word}: null names no file; write model.{word}=FILE, or leave it out")
     if models.get("from_graph") is not None:
         if models.get("from_hf") is not None or any(argument.startswith("model=") for argument in arguments):
             raise DesignError("model: set by model.from_graph and in another way; remove one of them")

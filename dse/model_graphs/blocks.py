@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dse.model_graphs.flow import START, Flow
-from dse.model_graphs.steps import KernelStep, kernel_steps
+from dse.model_graphs.steps import KernelStep, assign_weights, kernel_steps
 
 
 @dataclass(slots=True)
@@ -27,10 +27,16 @@ class Block:
 
 @dataclass(slots=True)
 class GraphBlocks:
-    """Blocks of a graph in order, and the single kernels after the last one, as final norm and head."""
+    """Blocks of a graph in order, and the single kernels after the last one, as final norm and head.
+
+    Attributes:
+        blocks, after: the kernels that the first output needs.
+        unused: kernels with weights that it does not need, which nothing counts.
+    """
 
     blocks: list[Block]
     after: list[KernelStep]
+    unused: list[KernelStep]
 
 
 def graph_blocks(flow: Flow) -> GraphBlocks:
@@ -39,11 +45,11 @@ def graph_blocks(flow: Flow) -> GraphBlocks:
     The residual stream is at a point where all that follows needs one result alone. Single kernels between such points belong
     to the block before them, and after the last block to the head, where a graph has one.
     """
-    steps = _needed_steps(flow, kernel_steps(flow))
+    steps, unused = _needed_steps(flow, kernel_steps(flow))
     pieces = _pieces(steps)
     several = [place for place, piece in enumerate(pieces) if len(piece) > 1]
     if not several:
-        return GraphBlocks([_block(steps, range(len(steps)))], [])
+        return GraphBlocks([_block(steps, range(len(steps)))], [], unused)
     first, last = several[0], several[-1]
     kept = [piece for piece in pieces[:first] if any(step_has_weights(steps[place]) for place in piece)]
     groups = [[place for piece in (*kept, pieces[first]) for place in piece]]
@@ -56,7 +62,7 @@ def graph_blocks(flow: Flow) -> GraphBlocks:
     if flow.embedding is None and not any(steps[place].kind == "product" for place in after):
         groups[-1] += after
         after = []
-    return GraphBlocks([_block(steps, group) for group in groups], [steps[place] for place in after])
+    return GraphBlocks([_block(steps, group) for group in groups], [steps[place] for place in after], unused)
 
 
 def step_has_weights(step: KernelStep) -> bool:
@@ -64,8 +70,8 @@ def step_has_weights(step: KernelStep) -> bool:
     return bool(step.weights)
 
 
-def _needed_steps(flow: Flow, steps: list[KernelStep]) -> list[KernelStep]:
-    """Kernels that the first output on hidden states needs."""
+def _needed_steps(flow: Flow, steps: list[KernelStep]) -> tuple[list[KernelStep], list[KernelStep]]:
+    """Kernels that the first output on hidden states needs, and others with weights of their own."""
     owner = {place: index for index, step in enumerate(steps) for place in step.members}
     ends = [source for name in flow.graph.outputs for source in sorted(flow.sources(name)) if source != START]
     if not ends:
@@ -80,7 +86,9 @@ def _needed_steps(flow: Flow, steps: list[KernelStep]) -> list[KernelStep]:
     kept = [steps[old] for old in sorted(needed)]
     for step in kept:
         step.needs = [places[need] for need in step.needs]
-    return kept
+    assign_weights(flow, kept)
+    stored = frozenset[str]().union(*(step.weights for step in kept))
+    return kept, [step for place, step in enumerate(steps) if place not in needed and step.weights - stored]
 
 
 def _pieces(steps: list[KernelStep]) -> list[list[int]]:

@@ -60,7 +60,7 @@ def read_exported_program(path: Path, where: str) -> ModelGraph:
         NotImplementedError,
         RuntimeError,
     ) as error:
-        reason = " ".join(str(error).split())[:80]
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:80]  # without the path
         raise DesignError(f"{where}: no whole .pt2 archive: {reason}; save the program again with torch.export.save") from None
     _check_version(program, where)
     try:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dse.model_graphs.blocks import Block
 from dse.model_graphs.flow import START, Flow
+from dse.model_graphs.operations import ROTATION, UNKNOWN, operation_of
 from dse.model_graphs.steps import KernelStep
 from dse.space.layers import FFN, MOE
 from dse.space.model import ExpertLayers, LatentAttention, Model
@@ -18,10 +19,26 @@ Fields = dict[str, Any]
 
 
 class KnownBlock(NamedTuple):
-    """Fields of a known block: those that a kind of layers may have, and those of the whole model."""
+    """Fields of a known block: those that a kind of layers may have, and those of the whole model.
+
+    Attributes:
+        own, common: the fields.
+        uncounted: names of elements in the block that the record does not count; operators describe a block with such.
+    """
 
     own: Fields
     common: Fields
+    uncounted: tuple[str, ...] = ()
+
+
+ACTIVATION_OPERATIONS = 3.0
+"""Vector operations on an element from which an operator is taken for an activation; sums, products and masks take fewer."""
+
+PLAIN_OPERATIONS = 8
+"""Operations of sums, products and masks on each result of the products of a block, as for a rotation or a written-out GELU.
+
+Assumed: the exported layers of the tests have 5 at most.
+"""
 
 
 def known_mixing(flow: Flow, block: Block) -> KnownBlock | None:
@@ -32,7 +49,7 @@ def known_mixing(flow: Flow, block: Block) -> KnownBlock | None:
     for own, common in (*_grouped(flow, block, attends[0]), *_latent(flow, block, attends[0])):
         model = _model(flow, own | common | {"ffn_intermediate": 1})
         if mixing_parameter_count(model) + norms_of_half_layer(model) == stored_values(flow, block.steps):
-            return KnownBlock(own, common)
+            return KnownBlock(own, common, _uncounted_elements(flow, block, _gate_values(model, attends[0])))
     return None
 
 
@@ -45,7 +62,8 @@ def known_feeding(flow: Flow, block: Block) -> KnownBlock | None:
         sizes = {"heads": 1, "kv_heads": 1, "head_dim": 1} | ({"ffn_intermediate": 1} if routed else {})
         model = _model(flow, sizes | own | common)
         if feeding_parameter_count(MOE if routed else FFN, model) == stored_values(flow, block.steps):
-            return KnownBlock(own, common)
+            experts = model.experts.count if routed and model.experts is not None else 0
+            return KnownBlock(own, common, _uncounted_elements(flow, block, _inner_values(flow, block), experts))
     return None
 
 
@@ -68,7 +86,9 @@ def known_parallel(flow: Flow, block: Block) -> KnownBlock | None:
     for own, common in _dense(flow, Block([*norms, *steps[1]])):
         model = _model(flow, mixing.own | mixing.common | own | common | {"parallel": True})
         if feeding_parameter_count(FFN, model) == stored_values(flow, steps[1]):
-            return KnownBlock(mixing.own | own, mixing.common | common | {"parallel": True})
+            activated = _gate_values(model, attends[0]) + _inner_values(flow, Block(steps[1]))
+            uncounted = _uncounted_elements(flow, block, activated)
+            return KnownBlock(mixing.own | own, mixing.common | common | {"parallel": True}, uncounted)
     return None
 
 
@@ -97,6 +117,42 @@ def _is_plain(block: Block) -> bool:
     """Whether kernels run once a token, none of them unknown, and products have weights."""
     alike = all(step.size.grows_with == "token" and not step.unknown for step in block.steps)
     return alike and all(step.matrices and step.apart == 1 for step in block.of_kind("product"))
+
+
+def _uncounted_elements(flow: Flow, block: Block, activated: int, experts: int = 0) -> tuple[str, ...]:
+    """Names of elements of a block that the record of a known one does not count; empty where it counts all.
+
+    Args:
+        flow: of the graph.
+        block: with the kernels of a known one.
+        activated: values of a token that the record has activations for.
+        experts: scores of a token, on which a router has what it needs.
+    """
+    strange, activations, values, plain = list[str](), list[str](), 0, 0.0
+    for place in (place for step in block.of_kind("elements") for place in step.members):
+        meaning, usual = flow.meanings[place], operation_of(flow.nodes[place].target)
+        results = flow.result_size(place).coefficient
+        if usual.kind == UNKNOWN or meaning.operations != usual.operations:
+            strange.append(meaning.name)
+        elif meaning.operations < ACTIVATION_OPERATIONS or meaning.name == ROTATION:
+            plain += meaning.operations * results
+        elif results > experts:
+            activations.append(meaning.name)
+            values += results
+    products = sum(step.size.coefficient for step in block.of_kind("product"))
+    many = ["sums and products"] if plain > PLAIN_OPERATIONS * products else []
+    return tuple(strange + (activations if values > activated else []) + many)
+
+
+def _gate_values(model: Model, attention: KernelStep) -> int:
+    """Values of a token that the activation of a gate after attention has."""
+    return {"none": 0, "head": attention.heads}.get(model.gate, attention.heads * attention.v_dim)
+
+
+def _inner_values(flow: Flow, block: Block) -> int:
+    """Values of a token that the last products of an FFN sum over, and the activation before them has."""
+    lasts = [step for step in block.of_kind("product") if step.width == flow.hidden]
+    return sum(step.inner * max(step.size.coefficient // step.width, 1) for step in lasts)
 
 
 def _model(flow: Flow, fields: Fields) -> Model:

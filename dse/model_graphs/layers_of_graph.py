@@ -7,11 +7,14 @@ from dse.model_graphs.blocks import Block, GraphBlocks, graph_blocks
 from dse.model_graphs.described_blocks import described_operators
 from dse.model_graphs.flow import Flow
 from dse.model_graphs.graph import ModelGraph
-from dse.model_graphs.known_blocks import KnownBlock, has_tanh, known_feeding, known_mixing, known_parallel
+from dse.model_graphs.known_blocks import KnownBlock, has_tanh, kernels_before, known_feeding, known_mixing, known_parallel
 from dse.model_graphs.steps import OF_PAIRS, KernelStep
 from dse.space.safe_text import count_text
 
 Fields = dict[str, Any]
+
+MAX_NAMES = 4
+"""Operators that a note on the graph names."""
 
 MAX_KINDS = 64
 """Kinds of layers that differ in one graph."""
@@ -33,12 +36,16 @@ class GraphLayer(NamedTuple):
         own, common: the fields.
         unknown: operators that no kernel does, which count as elements.
         described: whether operators describe it.
+        uncounted: elements that keep it from being of known blocks.
+        unturned: whether it has attention before which nothing rotates by positions.
     """
 
     own: Fields
     common: Fields
     unknown: tuple[str, ...]
     described: bool
+    uncounted: tuple[str, ...] = ()
+    unturned: bool = False
 
 
 def graph_model(graph: ModelGraph) -> Fields:
@@ -53,13 +60,42 @@ def graph_model(graph: ModelGraph) -> Fields:
     repeats = int(graph.declared.get("layers") or 0)
     if repeats and repeats % len(layers):
         raise graph.refuse(f"model.layers={repeats} is no multiple of the {len(layers)} layers in the graph")
+    if repeats > len(layers):
+        _check_width(flow, blocks)
     layers = layers * max(repeats // len(layers), 1)
     fields: Fields = {"name": graph.name, "layers": len(layers), "hidden": flow.hidden}
     ends, notes = _ends(flow, blocks, graph.declared)
     for layer in layers:
         fields |= layer.common
     fields |= _kinds(graph, layers) | ends
+    if blocks.unused:
+        names = sorted({flow.nodes[step.last_member].name for step in blocks.unused})
+        rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        notes.append(f"not counted, as the first output does not need it: {', '.join(names[:MAX_NAMES])}{rest}")
+    unturned = sum(layer.unturned for layer in layers)
+    if unturned and not flow.positions:
+        notes.append(f"attention without a rotation of positions (RoPE) in the graph: {count_text(unturned, 'layer')}")
     return fields | {"source": graph.source, "graph": "; ".join([_layer_note(layers), *notes])}
+
+
+def _check_width(flow: Flow, blocks: GraphBlocks) -> None:
+    """Refuse to repeat layers whose result another one cannot begin with.
+
+    Raises:
+        DesignError: with both widths.
+    """
+    name = next((name for name in flow.graph.outputs if flow.sources(name)), "")
+    width, last = flow.last_size(name), blocks.after[-1] if blocks.after else None
+    if (
+        last is not None
+        and (last.kind == "product" or has_tanh(flow, last))
+        and flow.graph.declared.get("vocab") in (None, width)
+    ):
+        return  # logits of a head
+    if width is not None and width != flow.hidden:
+        raise flow.graph.refuse(
+            f"the result {name!r} has {width} values a token, but hidden states {flow.hidden}; layers that repeat need the same"
+        )
 
 
 def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
@@ -74,8 +110,8 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
         mixing = blocks[place]
         known = known_mixing(flow, mixing)
         parallel = known_parallel(flow, mixing) if known is None else None
-        if parallel is not None:
-            layers.append(GraphLayer(parallel.own, parallel.common, (), False))
+        if parallel is not None and not parallel.uncounted:
+            layers.append(GraphLayer(parallel.own, parallel.common, (), False, unturned=_is_unturned(mixing)))
             place += 1
             continue
         after = blocks[place + 1] if place + 1 < len(blocks) and not blocks[place + 1].attends else None
@@ -83,7 +119,7 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
             layers.append(_layer(flow, None, None, mixing))
             place += 1
             continue
-        layers.append(_layer(flow, mixing, known, after))
+        layers.append(_layer(flow, mixing, known or parallel, after))
         place += 1 if after is None else 2
     return layers
 
@@ -91,6 +127,9 @@ def _layers(flow: Flow, blocks: Sequence[Block]) -> list[GraphLayer]:
 def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Block | None) -> GraphLayer:
     feeding = None if after is None else known_feeding(flow, after)
     unknown = tuple(name for block in (mixing, after) if block is not None for step in block.steps for name in step.unknown)
+    uncounted = tuple(name for block in (known, feeding) if block is not None for name in block.uncounted)
+    known, feeding = (None if block is None or block.uncounted else block for block in (known, feeding))
+    unturned = mixing is not None and _is_unturned(mixing)
     own: Fields = {}
     common: Fields = {}
     described: list[Block] = []
@@ -112,7 +151,13 @@ def _layer(flow: Flow, mixing: Block | None, known: KnownBlock | None, after: Bl
     if described:
         own["operators"] = described_operators(flow, described)
         own |= _first_attention(described)
-    return GraphLayer(own, common, unknown, bool(described))
+    return GraphLayer(own, common, unknown, bool(described), uncounted, unturned and "latent" not in own)
+
+
+def _is_unturned(block: Block) -> bool:
+    """Whether a block has attention before which nothing rotates by positions."""
+    attends = (place for place, step in enumerate(block.steps) if step.kind == "attention")
+    return any(not any(block.steps[each].turned for each in kernels_before(block, place)) for place in attends)
 
 
 def _first_attention(blocks: list[Block]) -> Fields:
@@ -227,4 +272,6 @@ def _layer_note(layers: list[GraphLayer]) -> str:
     parts.append(f"{count_text(described, 'layer')} by operators, on devices only" if described else "")
     text = ", ".join(filter(None, parts))
     text += f"; no kernel known, counted as elements: {', '.join(unknown)}" if unknown else ""
+    uncounted = sorted({name for layer in layers for name in layer.uncounted})
+    text += f"; in no known block, counted as elements: {', '.join(uncounted)}" if uncounted else ""
     return text + (f"; no attention matched, so that no KV cache is counted: {', '.join(pairs)}" if pairs else "")

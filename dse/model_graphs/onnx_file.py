@@ -21,6 +21,9 @@ MAX_VALUE_BYTES = 1 << 10
 MAX_SIZE = 1 << 40
 """Values of a dimension of a tensor."""
 
+MAX_FIELDS = 4_000_000
+"""Fields of a file, some seconds of reading; those of a model of 80 layers are some hundred thousand."""
+
 MAX_DEPTH = 16
 """Messages in messages of a file."""
 
@@ -52,8 +55,11 @@ def read_onnx(path: Path, where: str) -> ModelGraph:
     try:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             kept = bytes(_Reader(content, where).copy_message(0, len(content), MODEL, 0))
+    except DesignError:
+        raise
     except (OSError, ValueError) as error:
-        raise DesignError(f"{where}: cannot be read: {error}; give a file that torch.onnx.export wrote") from None
+        reason = getattr(error, "strerror", None) or error  # without the path
+        raise DesignError(f"{where}: cannot be read: {reason}; give a file that torch.onnx.export wrote") from None
     try:
         model = onnx.ModelProto.FromString(kept)
         if not model.graph.node:
@@ -74,6 +80,7 @@ class _Reader:
 
     def __init__(self, content: Any, where: str) -> None:
         self._content, self._where, self._left = content, where, MAX_KEPT_BYTES
+        self._fields_left = MAX_FIELDS
 
     def copy_message(self, start: int, end: int, schema: Schema, depth: int) -> bytearray:
         """A message without the fields that its schema does not have."""
@@ -107,6 +114,11 @@ class _Reader:
         while place < end:
             tag, body = self._number(place, end)
             kind = tag & 7
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise DesignError(f"{self._where}: over {MAX_FIELDS:,} fields; export one layer of the model")
+            if not tag >> 3:
+                raise self._cut("a field of number 0")
             if kind == 2:
                 size, body = self._number(body, end)
                 stops = body + size

@@ -8,6 +8,9 @@ VIEW, CREATE, PRODUCT, ATTENTION, NORM, GATHER, EXPERTS, ELEMENTS, SOFTMAX, UNKN
 )  # fmt: skip
 """Kinds of operators: what only moves values, makes constants or counts shapes is free."""
 
+ROTATION = "rotary"
+"""Name of a rotation by positions (RoPE) that is one operator."""
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -60,6 +63,10 @@ OPERATIONS: dict[str, float] = {
     **dict.fromkeys(_words("sigmoid hardsigmoid hardswish softplus cos sin lerp var var_mean std norm logsumexp"), 3.0),
     **dict.fromkeys(_words("silu swish tanh topk sort argsort log_softmax logsoftmax elu celu selu mish softsign"), 4.0),
     **dict.fromkeys(_words("gelu quickgelu fastgelu biasgelu erf"), 8.0),
+    "reglu": 2.0,
+    "swiglu": 5.0,
+    ROTATION: 3.0,
+    "geglu": 9.0,
     "softmax": 4.0,
 }  # fmt: skip
 """Vector operations on an element of elementwise operators; assumed, like those of `evaluators.graph.elementwise_costs`."""

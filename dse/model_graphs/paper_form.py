@@ -19,6 +19,7 @@ import yaml
 from dse.model_graphs.graph import INPUT, WEIGHT, GraphNode, GraphTensor, ModelGraph
 from dse.model_graphs.sizes import BATCH, PAST, TOKENS, Size
 from dse.space.errors import DesignError, suggest_nearest
+from dse.space.model import MAX_LAYERS
 
 MAX_FILE_BYTES = 1 << 20
 """A layer has some kilobytes."""
@@ -34,7 +35,7 @@ RESERVED = {"b": Size.symbol(BATCH), "t": Size.symbol(TOKENS), "s": Size.symbol(
 """Names of dimensions that have their size from a step."""
 
 FIELDS = ("name", "sizes", "input", "operators", "layers", "vocab", "max_position", "tied")
-FORMS = ("einsum", "norm", "attention", "elements", "add", "take", "concat")
+FORMS = ("einsum", "norm", "attention", "elements", "add", "rotary", "take", "concat")
 """Keys that say what an operator is; one of them in each."""
 
 OPTIONS = {
@@ -43,6 +44,7 @@ OPTIONS = {
     "attention": ("window",),
     "elements": ("of", "operations", "shape"),
     "add": (),
+    "rotary": ("part",),
     "take": ("shape",),
     "concat": ("shape",),
 }  # fmt: skip
@@ -66,11 +68,20 @@ def read_paper_form(path: Path, where: str) -> ModelGraph:
         raise DesignError(f"{where}: cannot be read: {error.strerror}") from None
     except DesignError:
         raise
-    except Exception as error:  # of the YAML parser, and of text in another encoding
-        raise DesignError(f"{where}: no YAML: {' '.join(str(error).split())[:100]}") from None
+    except UnicodeDecodeError as error:
+        raise DesignError(f"{where}: no YAML: byte {error.start:,} is no text in UTF-8; save it in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise DesignError(f"{where}{line}: no YAML: {_in_one_line(error.problem or error.context or 'unreadable')}") from None
+    except Exception as error:  # of the YAML parser, and of numbers and dates that are none
+        raise DesignError(f"{where}: no YAML: {_in_one_line(getattr(error, 'reason', None) or error)}") from None
     if not isinstance(document, dict) or not isinstance(document.get("operators"), dict):
         raise DesignError(f"{where}: no operators; write operators: {{NAME: {{einsum: ..., of: ...}}, ...}}")
     return _LayerForm(document, path, where).read_graph()
+
+
+def _in_one_line(reason: object) -> str:
+    return " ".join(str(reason).split())[:100].rstrip(" ,")
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -131,14 +142,33 @@ class _LayerForm:
             raise self._error(f"over {MAX_OPERATORS:,} operators")
         for name, operator in operators.items():
             self._read_operator(str(name), operator)
-        declared = {key: self._whole(document[key], key) for key in ("layers", "vocab", "max_position") if key in document}
-        declared["tied"] = document.get("tied") is True
+        limits = {"layers": MAX_LAYERS, "vocab": MAX_SIZE, "max_position": MAX_SIZE}
+        declared = {key: self._whole(document[key], key, most=most) for key, most in limits.items() if key in document}
+        declared["tied"] = document.get("tied", False)
+        if not isinstance(declared["tied"], bool):
+            raise self._error(f"tied: {str(declared['tied'])[:40]!r} is neither true nor false")
+        self._check_ends(tuple(map(str, inputs)))
         title = document.get("name")
         last = (self._nodes[-1].outputs[0],) if self._nodes else ()
         return ModelGraph(
             self._where, title if isinstance(title, str) and title else self._path.stem, self._tensors, self._nodes,
             tuple(map(str, inputs)), last, "operators in YAML", declared,
         )  # fmt: skip
+
+    def _check_ends(self, inputs: Names) -> None:
+        """Refuse results that nothing takes, and a last one that the next layer cannot begin with."""
+        if not self._nodes:
+            return
+        taken = {name for node in self._nodes for name in node.inputs}
+        last = self._nodes[-1].name
+        for node in self._nodes[:-1]:
+            if node.name not in taken:
+                raise self._error(f"operators.{node.name}: no operator takes its result, and it is not the last; remove it")
+        ours, first = (" ".join(self._dims[name]) for name in (last, inputs[0]))
+        if ours != first:
+            raise self._error(
+                f"operators.{last}: the last result has dimensions {ours!r}, but the next layer takes {first!r}; give it those"
+            )
 
     def _read_operator(self, name: str, operator: Any) -> None:
         if name in self._dims:
@@ -152,7 +182,8 @@ class _LayerForm:
                 raise self._error(f"operators.{name}: no field {str(key)[:40]!r}; {suggest_nearest(str(key), OPTIONS[form])}")
         read = {
             "einsum": self._read_einsum, "norm": self._read_norm, "attention": self._read_attention,
-            "elements": self._read_elements, "add": self._read_elements, "take": self._read_view, "concat": self._read_view,
+            "elements": self._read_elements, "add": self._read_elements, "rotary": self._read_rotary,
+            "take": self._read_view, "concat": self._read_view,
         }[form]  # fmt: skip
         read(name, operator)
 
@@ -172,7 +203,10 @@ class _LayerForm:
         if "routed" in operator:
             target = "grouped_mm"
             self._route(name, operator["routed"], terms, result, stored=len(given) < len(terms))
-        if operator.get("bias") is True:
+        bias = operator.get("bias", False)
+        if not isinstance(bias, bool):
+            raise self._error(f"operators.{name}.bias: {str(bias)[:40]!r} is neither true nor false")
+        if bias:
             inputs.append(self._weight(f"{name}.bias", tuple(dim for dim in result if dim in terms[-1])))
         self._add(name, target, tuple(inputs), result, attributes)
 
@@ -215,9 +249,19 @@ class _LayerForm:
             )
         if others[0][-1] != dims[-1]:
             raise self._error(f"operators.{name}: queries have {dims[-1]!r} last, but keys {others[0][-1]!r}")
+        counts = [self._heads(other) for other in others]
+        if counts[0] != counts[1] or not counts[0]:
+            raise self._error(f"operators.{name}: keys of {counts[0]} heads, but values of {counts[1]}; give both as many")
         window = operator.get("window", 0)
         window = self._whole(window, f"operators.{name}.window") if window else 0
         self._add(name, "attention", (queries, keys, values), (*dims[:-1], others[1][-1]), {"window": window})
+
+    def _heads(self, dims: Names) -> int | None:
+        """Heads of keys or values: one, or as many as the dimensions between tokens and the last one have values."""
+        count = Size.constant(1)
+        for dim in dims[2:-1]:
+            count = count * self._sizes[dim]
+        return count.number
 
     def _read_elements(self, name: str, operator: Mapping[str, Any]) -> None:
         word = "add" if "add" in operator else operator["elements"]
@@ -225,12 +269,31 @@ class _LayerForm:
             raise self._error(f"operators.{name}.elements: {str(word)[:40]!r} is no name, as silu")
         operands = self._operands(name, operator["add"] if "add" in operator else operator.get("of"))
         dims = max((self._dims[operand] for operand in operands), key=len)
+        for operand in operands:
+            own = self._dims[operand]
+            if own != dims and ("add" in operator or ("shape" not in operator and not set(own) <= set(dims))):
+                widest, other = " ".join(dims), " ".join(own)
+                raise self._error(
+                    f"operators.{name}: operands of dimensions {widest!r} and {other!r}; name results of the same"
+                )
         if "shape" in operator:
             dims = self._named_dims(operator["shape"], f"operators.{name}.shape")
         attributes = {}
         if "operations" in operator:
             attributes["operations"] = float(self._whole(operator["operations"], f"operators.{name}.operations"))
         self._add(name, word, tuple(operands), dims, attributes)
+
+    def _read_rotary(self, name: str, operator: Mapping[str, Any]) -> None:
+        """Rotation of the last dimension by positions, or of the first columns of it alone."""
+        (operand,) = self._operands(name, operator["rotary"], count=1)
+        dims = self._dims[operand]
+        part = self._named_dims(operator["part"], f"operators.{name}.part") if "part" in operator else dims[-1:]
+        turned, whole = self._sizes[part[0]].number, self._sizes[dims[-1]].number
+        if len(part) > 1 or turned is None or whole is None or turned > whole:
+            raise self._error(
+                f"operators.{name}.part: {' '.join(part)[:40]!r} is no dimension of at most the columns of {dims[-1]!r}"
+            )
+        self._add(name, "rotary", (operand,), dims, {"turned": turned})
 
     def _read_view(self, name: str, operator: Mapping[str, Any]) -> None:
         """A part of a result, or several results side by side; neither takes time."""
@@ -289,9 +352,10 @@ class _LayerForm:
             raise self._error(f"{key}: {str(group)[:40]!r} is not a group of fields")
         return group
 
-    def _whole(self, value: Any, place: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_SIZE:
-            raise self._error(f"{place}: {str(value)[:40]!r} is not a whole number above 0")
+    def _whole(self, value: Any, place: str, *, most: int = MAX_SIZE) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+            limit = "" if most == MAX_SIZE else f" and at most {most:,}"
+            raise self._error(f"{place}: {str(value)[:40]!r} is not a whole number above 0{limit}")
         return value
 
     def _error(self, text: str) -> DesignError:

@@ -10,6 +10,7 @@ from dse.model_graphs.operations import (
     GATHER,
     NORM,
     PRODUCT,
+    ROTATION,
     SOFTMAX,
     UNKNOWN,
     common_name,
@@ -39,6 +40,7 @@ class KernelStep:
         weights: stored tensors that it is the first to use.
         operands: tensors that it takes, those of attention as queries, keys and values.
         unknown: names of operators that no kernel is known for.
+        turned: columns that a table of positions rotates; 0 for none.
     """
 
     kind: str
@@ -79,11 +81,11 @@ def kernel_steps(flow: Flow) -> list[KernelStep]:
         places = {source for place in step.members for name in flow.operands(place) for source in flow.sources(name)}
         needs = {START if place == START else owner[place] for place in places}
         step.needs = sorted(needs - {index})
-    _assign_weights(flow, steps)
+    assign_weights(flow, steps)
     return steps
 
 
-def _assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
+def assign_weights(flow: Flow, steps: list[KernelStep]) -> None:
     """Give each stored tensor to the first kernel that uses it."""
     seen: set[str] = set() if flow.embedding is None else {flow.embedding}
     for step in steps:
@@ -296,8 +298,12 @@ class _StepMaker:
         v_dim = v_dim or max((flow.count(output) or size).coefficient // heads, 1)
         k, v = _per_token(own_keys), _per_token(own_values)
         kv_heads = k // qk_dim
-        if not kv_heads or k != kv_heads * qk_dim or v != kv_heads * v_dim or heads % kv_heads:
+        if not kv_heads or k != kv_heads * qk_dim or v != kv_heads * v_dim:
             kv_heads = heads
+        if heads % kv_heads:
+            raise flow.graph.refuse(
+                f"attention {where!r} has {heads} heads, which {kv_heads} KV heads do not divide; change one"
+            )
         return KernelStep(
             "attention", members, size, width=heads * v_dim, heads=heads, kv_heads=kv_heads, qk_dim=qk_dim, v_dim=v_dim,
             window=flow.nodes[members[-1]].attributes.get("window") or self._window(masks), keys=keys, values=values,
@@ -419,6 +425,11 @@ class _StepMaker:
             if any(flow.tensor(table).count and flow.count(table).grows_with != "step" for table in flow.tables(place))  # type: ignore[union-attr]
         ]
         chosen = [place for place in members if flow.meanings[place].name == "topk"]
+        turned += [
+            int(flow.nodes[place].attributes.get("turned") or flow.last_size(flow.nodes[place].outputs[0]) or 0)
+            for place in members
+            if flow.meanings[place].name == ROTATION
+        ]
         topk = tuple(value for place in chosen for value in self._choice(place))
         return KernelStep(
             "elements", members, size, width=most, operations=operations, passes=len(taken) + 1, unknown=unknown,

@@ -222,6 +222,45 @@ def test_a_described_layer_has_the_totals_of_the_known_one(kind: str, seed: int,
     assert totals(described) == totals(plain)
 
 
+EXTRA_ELEMENTS: dict[str, tuple[Form, str]] = {
+    "unknown with operations": ({"elements": "sinh", "operations": 10000}, "sinh"),
+    "activation": ({"elements": "gelu"}, "gelu"),
+    "known with other operations": ({"elements": "mul", "operations": 50}, "mul"),
+}
+
+
+@pytest.mark.parametrize("name", EXTRA_ELEMENTS)
+@pytest.mark.parametrize("behind", ["q", "o", "act"])
+def test_elements_that_no_known_block_has_are_counted_and_named(name: str, behind: str, tmp_path: Path) -> None:
+    fields, word = EXTRA_ELEMENTS[name]
+    known = grouped_query(False) | dense()
+    plain = graph_fields(write_form(tmp_path, draw_sizes(2), known), {})
+    operators: Form = {}
+    for key, operator in known.items():
+        operators[key] = _with_operand(operator, behind, "extra") if "extra" in operators else operator
+        operators |= {"extra": fields | {"of": behind}} if key == behind else {}
+    entry = graph_fields(write_form(tmp_path, draw_sizes(2), operators), {})
+    assert f"in no known block, counted as elements: {word}" in entry["graph"]
+    assert "by operators" not in plain["graph"]
+    most = max(each.operations for _, each in described(model_of(entry)) if each.kind == "elements")
+    assert most >= fields.get("operations", 8)
+
+
+def _with_operand(operator: Form, old: str, new: str) -> Form:
+    def changed(value: Any) -> Any:
+        return [new if each == old else each for each in value] if isinstance(value, list) else new if value == old else value
+
+    return {key: changed(value) if key != "elements" else value for key, value in operator.items()}
+
+
+def test_scales_of_queries_stay_in_a_known_block(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        operators[key] = _with_operand(operator, "q", "scaled") if key == "seen" else operator
+        operators |= {"scaled": {"elements": "mul", "of": "q"}} if key == "q" else {}
+    assert not has_described_layers(model_of(graph_fields(write_form(tmp_path, draw_sizes(2), operators), {})))
+
+
 @pytest.mark.parametrize("ending", ["pt2", "onnx"])
 def test_a_mixture_of_two_attentions_needs_no_code(ending: str) -> None:
     if ending == "onnx":
@@ -301,6 +340,79 @@ def test_a_step_with_more_layers_takes_longer() -> None:
         return evaluate_config(config).metrics["latency"]
 
     assert latency(8) == pytest.approx(2 * latency(4), rel=0.1)
+
+
+LLAMA_SIZES = {"h": 4096, "a": 32, "k": 8, "d": 128, "r": 64, "f": 14336}
+
+
+def turned_llama(tmp_path: Path, **part: str) -> Path:
+    """Llama-3-8B on paper, with rotations of queries and keys."""
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        if key == "seen":
+            operators |= {"q_turned": {"rotary": "q"} | part, "k_turned": {"rotary": "k"} | part}
+            operator = {"attention": ["q_turned", "k_turned", "v"]}
+        operators[key] = operator
+    return write_form(tmp_path, LLAMA_SIZES, operators, layers=32, vocab=128256, max_position=8192)
+
+
+def test_llama_on_paper_answers_as_llama_by_name(tmp_path: Path) -> None:
+    paper = evaluate_config(question(turned_llama(tmp_path)))
+    by_name = evaluate_config(compose(["chip=h100", "model=llama3_8b", "workload.batch=[4]"]))
+    assert dict(paper.metrics) == dict(by_name.metrics)
+
+
+def test_a_rotation_among_elements_is_one(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        operators |= {"turned": {"elements": "rotary", "of": "q"}} if key == "seen" else {}
+        operators[key] = {"attention": ["turned", "k", "v"]} if key == "seen" else operator
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), operators), {})
+    assert (entry["rope"], "rotation" in entry["graph"]) == (1.0, False)
+
+
+def test_a_part_of_a_head_may_rotate(tmp_path: Path) -> None:
+    entry = graph_fields(turned_llama(tmp_path, part="r"), {})
+    assert (entry["rope"], "rotation" in entry["graph"]) == (0.5, False)
+    with pytest.raises(DesignError, match=r"q_turned\.part: 'f' is no dimension of at most the columns of 'd'"):
+        graph_fields(turned_llama(tmp_path, part="f"), {})
+
+
+@pytest.mark.parametrize("kv_heads", [3, 16])
+def test_heads_that_kv_heads_do_not_divide_are_refused(kv_heads: int, tmp_path: Path) -> None:
+    path = write_form(tmp_path, draw_sizes(1) | {"a": 8, "k": kv_heads}, grouped_query(False) | dense())
+    assert f"attention 'seen' has 8 heads, which {kv_heads} KV heads do not divide" in refused(path)
+
+
+def test_keys_and_values_of_other_heads_are_refused(tmp_path: Path) -> None:
+    operators = grouped_query(False) | dense()
+    operators["v"] = {"einsum": "b t h, h a d -> b t a d", "of": "first"}
+    path = write_form(tmp_path, draw_sizes(1) | {"a": 8, "k": 4}, operators)
+    assert "operators.seen: keys of 4 heads, but values of 8" in refused(path)
+
+
+def test_attention_without_a_rotation_is_named(tmp_path: Path) -> None:
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), grouped_query(False) | dense(), layers=3), {})
+    assert "attention without a rotation of positions (RoPE) in the graph: 3 layers" in entry["graph"]
+
+
+def test_one_of_two_attentions_without_a_rotation_is_named(tmp_path: Path) -> None:
+    operators: Form = {}
+    for key, operator in (grouped_query(False) | dense()).items():
+        if key == "o":
+            operators["q_turned"] = {"rotary": "q"}
+            operators["near"] = {"attention": ["q_turned", "k", "v"], "window": 64}
+            operators["both"] = {"add": ["seen", "near"]}
+            operator = operator | {"of": "both"}
+        operators[key] = operator
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), operators), {})
+    assert entry["graph"].startswith("1 layer by operators")
+    assert "attention without a rotation of positions (RoPE) in the graph: 1 layer" in entry["graph"]
+    operators["seen"] = {"attention": ["q_turned", "k", "v"]}
+    names = [name for name in operators if name != "q_turned"]
+    names.insert(names.index("seen"), "q_turned")
+    entry = graph_fields(write_form(tmp_path, draw_sizes(1), {name: operators[name] for name in names}), {})
+    assert "rotation" not in entry["graph"]
 
 
 # files that are refused
@@ -406,6 +518,28 @@ def test_scores_without_a_softmax_are_counted_and_named(tmp_path: Path) -> None:
     assert totals(model)["operations"] == totals(known)["operations"]
 
 
+def test_weights_that_the_output_does_not_need_are_named(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        nodes = program["graph_module"]["graph"]["nodes"]
+        sums = [node for node in nodes if node["target"] == "torch.ops.aten.add.Tensor"]
+        last = sums[-1]["inputs"]  # of the second layer: its FFN is left out, and its residual stream kept
+        last[1] = last[0]
+
+    entry = graph_fields(changed_program(tmp_path, change, "written_out.pt2"), {})
+    assert "not counted, as the first output does not need it: " in entry["graph"]
+
+
+def test_an_exported_layer_of_another_width_does_not_repeat(tmp_path: Path) -> None:
+    def change(program: dict[str, Any]) -> None:
+        graph = program["graph_module"]["graph"]
+        product = next(node for node in graph["nodes"] if node["target"].startswith("torch.ops.aten.gelu"))
+        graph["outputs"][0]["as_tensor"]["name"] = product["outputs"][0]["as_tensor"]["name"]
+
+    path = changed_program(tmp_path, change, "written_out.pt2")
+    assert graph_fields(path, {})["layers"] == 1
+    assert "has 128 values a token, but hidden states 32; layers that repeat need the same" in refused(path, {"layers": 2})
+
+
 def test_an_archive_of_zeros_is_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.pt2"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("bomb/models/bomb.json", "w") as stream:
@@ -450,6 +584,25 @@ def test_an_onnx_file_without_end_of_messages_is_refused(tmp_path: Path) -> None
     assert "no ONNX file, or a cut one" in refused(path)
 
 
+def test_an_onnx_file_of_zeros_is_refused_at_its_first_field(tmp_path: Path) -> None:
+    """A gigabyte, in a file with a hole."""
+    pytest.importorskip("onnx")
+    path = tmp_path / "zeros.onnx"
+    with path.open("wb") as stream:
+        stream.truncate(1 << 30)
+    text = refused(path)
+    assert "no ONNX file, or a cut one (a field of number 0)" in text
+    assert text.count(str(path)) == 1
+
+
+def test_an_onnx_file_of_very_many_fields_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    monkeypatch.setattr("dse.model_graphs.onnx_file.MAX_FIELDS", 1000)
+    path = tmp_path / "fields.onnx"
+    path.write_bytes(bytes((9 << 3, 0)) * 2000)
+    assert "over 1,000 fields" in refused(path)
+
+
 FORM = {"sizes": {"h": 8, "f": 16}, "operators": {"up": {"einsum": "b t h, h f -> b t f", "of": "x"}}}
 
 WRONG_FORMS: dict[str, tuple[Any, str]] = {
@@ -479,6 +632,23 @@ WRONG_FORMS: dict[str, tuple[Any, str]] = {
     "attention of three dimensions": (
         FORM | {"operators": {"up": {"attention": ["x", "x", "x"]}}}, "queries need dimensions 'b t HEADS DIM'",
     ),
+    "unused": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"norm": "x"}}}, "operators.up: no operator takes its result",
+    ),
+    "last result": (FORM, "operators.up: the last result has dimensions 'b t f', but the next layer takes 'b t h'"),
+    "sum": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"add": ["x", "up"]}}},
+        "operators.whole: operands of dimensions 'b t h' and 'b t f'; name results of the same",
+    ),
+    "product of elements": (
+        FORM | {"operators": FORM["operators"] | {"whole": {"elements": "mul", "of": ["x", "up"]}}},
+        "operators.whole: operands of dimensions",
+    ),
+    "too many layers": (FORM | {"layers": 100_000_000}, "layers: '100000000' is not a whole number above 0 and at most 10,000"),
+    "tied": (FORM | {"tied": "maybe"}, "tied: 'maybe' is neither true nor false"),
+    "bias": (
+        FORM | {"operators": {"up": {"einsum": "b t h, h f -> b t f", "of": "x", "bias": "on"}}}, "'on' is neither true",
+    ),
     "layers": (FORM | {"layers": "many"}, "layers: 'many' is not a whole number"),
 }  # fmt: skip
 
@@ -495,6 +665,15 @@ def test_a_form_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "form.yaml"
     path.write_bytes("sizes: {hé: 3}".encode("utf-16"))
     assert "no YAML" in refused(path)
+
+
+def test_an_error_of_yaml_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "form.yaml"
+    path.write_text("name: cut\nsizes: {h: 3\noperators: {a: 1}\n")
+    text = refused(path)
+    assert f"{path}, line 3: no YAML: " in text
+    assert "unicode string" not in text
+    assert not text.endswith(",")
 
 
 def test_a_form_with_code_is_not_run(tmp_path: Path) -> None:
@@ -518,6 +697,7 @@ def test_a_missing_or_other_file_is_refused(tmp_path: Path) -> None:
 def test_settings_of_graphs_need_a_graph() -> None:
     for words, text in (
         (["model.layers=8"], "model.layers: is of graphs only"),
+        (["model.from_graph=null"], "model.from_graph: null names no file"),
         (["model.from_graph=x.onnx", "model=llama3_8b"], "remove one of them"),
         ([f"model.from_graph={SAMPLES / 'llama.pt2'}", "model.layers=-2"], "model.layers: -2 is below the minimum"),
     ):
