@@ -192,3 +192,16 @@ def test_known_constants_come_back_and_others_are_named(tmp_path: Path) -> None:
     chosen, others = choose_constants(tmp_path, fitted, fitted[0].asked.question.base)
     assert 1 <= len(chosen) <= 5
     assert {each.address: each.reason for each in others}["mapping.stack.moe.imbalance"] == "no row depends on it"
+
+
+@pytest.mark.slow
+def test_a_constant_comes_back_from_a_load_at_a_rate(tmp_path: Path) -> None:
+    """A schedule of requests at a rate has steps, between which a descent from the present value ends."""
+    sent = result(request_rate=20.0, max_concurrency=None, total_input_tokens=24 * 512)
+    rows, _ = build_rows(read(tmp_path, sent)[0], CHIP)
+    address = "mapping.stack.hbm_efficiency"
+    values = simulate_rows(rows, [address], np.array([[0.6]]))[0]
+    made = {row.id.partition(": ")[2].partition(" (")[0]: value for row, value in zip(rows, values, strict=True)}
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps(sent | {key: value * (1e3 if key.endswith("_ms") else 1) for key, value in made.items()}))
+    assert calibrate_measurements([path], (*CHIP, f"fit=[{address}]")).fitted.values == pytest.approx([0.6], rel=1e-4)
