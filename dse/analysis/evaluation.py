@@ -109,6 +109,7 @@ class Evaluation:
         pool_names: what was chosen by name of a prefill pool on chips of another kind.
         typed: what was typed of it.
         not_taken: settings of groups that no answer takes.
+        external: metrics that an installed package returned at its fidelity; all others are the analytical model's.
     """
 
     design: Design
@@ -129,6 +130,7 @@ class Evaluation:
     pool_names: Mapping[str, str] = field(default_factory=dict)
     typed: TypedSettings | None = field(default=None, compare=False)
     not_taken: tuple[NoEffect, ...] = ()
+    external: tuple[str, ...] = ()
 
     if not TYPE_CHECKING:
 
@@ -160,7 +162,9 @@ class Evaluation:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
         stated = stated_metrics(self.design.chip)
-        metrics = {name: value for name, value in computed_metrics(self.metrics).items() if name not in stated}
+        metrics = {
+            name: value for name, value in computed_metrics(self.metrics).items() if name not in (*stated, *self.external)
+        }
         bands = estimate_error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return bands
@@ -178,7 +182,9 @@ class Evaluation:
 
     @property
     def rate_band(self) -> str:
-        """Band of measured rates around the predicted throughput; empty string where no row tells."""
+        """Band of measured rates around the predicted throughput; empty string where no row tells, or a package predicts."""
+        if "throughput" in self.external:
+            return ""
         rate = computed_metrics(self.metrics).get("throughput")
         return self.stack_basis.rate_band(rate, "token/s") if self.stack_basis and rate is not None else ""
 
@@ -523,7 +529,8 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         for row, case in enumerate(workload.cases)
     ]
     metrics = wrap_metrics(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
-    return describe_design(design, question, config, metrics, tuple(each), why)
+    evaluation = describe_design(design, question, config, metrics, tuple(each), why)
+    return replace(evaluation, external=tuple(name for name in METRICS if name in outcomes.external))
 
 
 def describe_design(

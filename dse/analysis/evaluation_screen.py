@@ -16,6 +16,7 @@ from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import IDLE
+from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import limits
 from dse.evaluators.silicon.area import die_counts, total_area
@@ -115,7 +116,7 @@ def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[
     if evaluation.infeasible is not None:
         rows = [*_infeasible_rows(evaluation), *rows, ScreenRow("more", MORE, needed=True)]
         return format_screen(evaluation.title, rows, width)
-    rows += _fit_rows(evaluation)
+    rows += [*_fit_rows(evaluation), *_external_rows(evaluation)]
     rows += _case_rows(evaluation, width) if len(evaluation.cases) > 1 else _figure_rows(evaluation)
     rows += [*_limit_rows(evaluation), ScreenRow("more", f"{MORE}; dse explain the effect of each knob", needed=True)]
     return format_screen(evaluation.title, rows, width)
@@ -263,6 +264,16 @@ def _fit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     whole = f"{format_quantity(need, 'B', 3)} of {format_quantity(have, 'B', 3)} {limit.address}"
     free = format_quantity(float(round(max(have - need, 0.0))), "B", 3)  # by whole bytes: less is what sums are rounded by
     yield ScreenRow("fits", f"yes, {whole}: {parts}; {free} free{_requests_text(evaluation)}", needed=True)
+
+
+def _external_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
+    """Which metrics an installed package returned; its numbers have no error band, as none of its errors is known."""
+    if (names := evaluation.external) or evaluation.fidelity in external_fidelities():
+        more = f" and {len(names) - MAX_FIGURES} more" if len(names) > MAX_FIGURES else ""
+        whose = (
+            f"{', '.join(names[:MAX_FIGURES])}{more} by {evaluation.fidelity}" if names else f"none by {evaluation.fidelity}"
+        )
+        yield ScreenRow("metrics", f"{whose}; all others by the analytical model", needed=True)
 
 
 def _requests_text(evaluation: Evaluation) -> str:
