@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.space.errors import DesignError
-from dse.space.requests import Requests
+from dse.space.requests import MAX_TOKENS, Requests
 
 MAX_NAMED_ROWS = 10
 """Bad rows that a message names; the others are counted."""
-
-MAX_TOKENS = 2**31 - 1
 
 MAX_ARRIVAL_S = 1e11
 """Of times, either way: what is beyond is in another unit. [s]"""

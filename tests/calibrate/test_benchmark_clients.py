@@ -105,6 +105,7 @@ def test_start_times_are_replayed(tmp_path: Path) -> None:
         ({"completed": 2.5}, "completed: expected a whole number of 0 or more, got 2.5"),
         ({"failed": 12}, "12 of 36 requests failed"),
         ({"total_output_tokens": 0}, "total_output_tokens: expected a whole number of 1 or more, got 0"),
+        ({"total_input_tokens": 1e12}, "total_input_tokens: 4.16667e+10 tokens a request; expected at most 2,147,483,647"),
         ({"ramp_up_strategy": "linear"}, "ramp_up_strategy: a rising rate"),
         ({"input_lens": [1, 2], "output_lens": [1, 2]}, "2 and output_lens: 2 entries of 24 requests"),
         ({"input_lens": [1, "x"], "output_lens": [1, 2]}, "input_lens: entry 2: 'x' is no number"),

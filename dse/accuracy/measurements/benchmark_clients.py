@@ -21,6 +21,7 @@ from dse.accuracy.measurements.measured_run import (
 )
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
+from dse.space.requests import MAX_TOKENS
 
 VLLM, SGLANG = "vllm bench serve", "sglang.bench_serving"
 REQUIRED = ("completed", "total_input_tokens", "total_output_tokens", "request_throughput")
@@ -97,8 +98,14 @@ def _failed_requests(figures: FigureList, values: Mapping[str, Any], completed: 
 
 
 def _mean_lengths(figures: FigureList, values: Mapping[str, Any], completed: int) -> tuple[float, float]:
-    prompt = figures.count("total_input_tokens", values["total_input_tokens"], low=1) / completed
-    return prompt, figures.count("total_output_tokens", values["total_output_tokens"], low=1) / completed
+    """Mean tokens of a prompt and of an output."""
+    prompt, output = (
+        figures.count(key, values[key], low=1) / completed for key in ("total_input_tokens", "total_output_tokens")
+    )
+    for key, tokens in (("total_input_tokens", prompt), ("total_output_tokens", output)):
+        if tokens > MAX_TOKENS:
+            raise DesignError(f"{figures.where}: {key}: {tokens:g} tokens a request; expected at most {MAX_TOKENS:,}")
+    return prompt, output
 
 
 def _arrivals(figures: FigureList, values: Mapping[str, Any]) -> tuple[float | None, float, int | None]:
