@@ -146,6 +146,11 @@ class Requests:
         return (len(begins) - 1) / window * (len(self) / len(begins)) if window > 0 else float("inf")
 
     @property
+    def is_alone(self) -> bool:
+        """Whether there is one request alone, which tells no rate of arrivals."""
+        return len(self) == 1 and not self.population
+
+    @property
     def population(self) -> int:
         """Users of a closed loop, or sessions that begin at once; 0 if requests arrive independently."""
         if self.users or not len(self.before):

@@ -358,7 +358,9 @@ class Evaluation:
         """Rows of a trace that were passed over."""
         skips = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
         return [
-            ("trace", f"{skipped_rows:,} rows skipped, {kept:,} requests kept") for skipped_rows, kept in skips if skipped_rows
+            ("trace", f"{count_text(skipped_rows, 'row')} skipped, {count_text(kept, 'request')} kept")
+            for skipped_rows, kept in skips
+            if skipped_rows
         ]
 
     def _resident_layer_facts(self) -> list[tuple[str, str]]:

@@ -221,12 +221,15 @@ def _load_text(load: ServingLoad, served: float) -> str:
     begins = requests.begins[np.isfinite(requests.begins)]
     span = float(begins[-1] - begins[0]) if len(begins) > 1 else 0.0
     arrivals = f" arriving in {format_quantity(span, 's')}" if span and not load.largest else " all at once" if not span else ""
+    arrivals = "" if requests.is_alone else arrivals
+    skipped = f" ({count_text(requests.skipped, 'row')} skipped)" if requests.skipped else ""
     arrivals = f" of {requests.users:,} users in a closed loop" if requests.users else arrivals
     run = f", served in {format_quantity(len(requests) / served, 's')}" if served else ""
     bounds = [f"{name} {format_quantity(bound, 's')}" for name, bound in named if np.isfinite(bound)]
     slo = f"; SLO {', '.join(bounds)}" if bounds and not load.classes else ""
     slo = f"; {len(load.classes)} SLO classes" if load.classes else slo
-    return f"{len(requests):,} requests{arrivals}{trace_text(load)}{run}; {lengths_text(requests.prompt, requests.output)}{slo}"
+    sent = f"{count_text(len(requests), 'request')}{skipped}{arrivals}{trace_text(load)}{run}"
+    return f"{sent}; {lengths_text(requests.prompt, requests.output)}{slo}"
 
 
 def _infeasible_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
@@ -330,7 +333,8 @@ def _beside_texts(name: str, metrics: Mapping[str, float]) -> list[str]:
     if name == "price_per_mtoken" and "system_price" in metrics:
         return [f"system {metrics['system_price']:,.0f} USD"]
     if name == "load_status" and "offered_load" in metrics:
-        return [f"offered load {metrics['offered_load']:.1%}"]
+        load = metrics["offered_load"]
+        return [f"offered load {load:.1%}" if np.isfinite(load) else "offered load infinite"]
     return []
 
 

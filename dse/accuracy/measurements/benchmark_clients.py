@@ -152,7 +152,9 @@ def _request_details(
     """Lengths and starts of each request; None where the file has them not, or not of each."""
     for name, entries in details.items():
         if len(entries) != requests:
-            raise DesignError(f"{figures.where}: {name}: {len(entries):,} entries of {requests:,} requests")
+            raise DesignError(
+                f"{figures.where}: {name}: expected an entry for each of {requests:,} requests, got {len(entries):,}"
+            )
     prompts, outputs, starts = (details.get(name) for name in DETAILS)
     if prompts is None or outputs is None:
         lacking = " and ".join(name for name in DETAILS[:2] if name not in details)
