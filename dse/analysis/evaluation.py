@@ -182,7 +182,10 @@ class Evaluation:
 
     @property
     def rate_band(self) -> str:
-        """Band of measured rates around the predicted throughput; empty string where no row tells, or a package predicts."""
+        """Band of measured rates around the predicted throughput; empty string where there is none.
+
+        There is none where no row tells, or where an installed package predicts the throughput.
+        """
         if "throughput" in self.external:
             return ""
         rate = computed_metrics(self.metrics).get("throughput")

@@ -258,10 +258,10 @@ def _lives(served: ServingRun) -> Array:
 
 
 def offered_load(served: ServingRun) -> float:
-    """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals, NaN for one request. [1]
+    """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals. [1]
 
-    Where the steady state's estimate is clearly low, the estimate is returned. For a closed population: users over
-    the number from which on they wait for each other.
+    That of one request is unknown, NaN. Where the steady state's estimate is clearly low, the estimate is returned.
+    For a closed population: users over the number from which on they wait for each other.
     """
     requests = served.requests
     if requests.is_alone:
