@@ -19,6 +19,9 @@ OPTIONAL_COLUMNS = ("rows", "kinds", "ranks", "think", "turns")
 """Columns of requests that may be absent."""
 
 
+MAX_TOKENS = 2**31 - 1
+"""Most tokens of a prompt or an output, which arrays of 32 bits hold."""
+
 MANY_BLOCKS = 16
 """Hash blocks of a request, in the mean, from which on those of each request are copied together."""
 
@@ -141,6 +144,11 @@ class Requests:
         begins = self.begins
         window = float(begins[-1] - begins[0])
         return (len(begins) - 1) / window * (len(self) / len(begins)) if window > 0 else float("inf")
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one request alone, which tells no rate of arrivals."""
+        return len(self) == 1 and not self.population
 
     @property
     def population(self) -> int:
@@ -357,7 +365,11 @@ class Requests:
 
 def make_requests(lengths: Any, arrival: Any = None) -> Requests:
     """Requests from (prompt, output) pairs and optional arrival times, shape (requests, 2). [token], [s]"""
-    pairs = np.asarray(lengths, np.int32).reshape(-1, 2)
+    exact = np.asarray(lengths).reshape(-1, 2)
+    if exact.size and not (exact.min() >= 1 and exact.max() <= MAX_TOKENS):  # also not a number
+        worst = exact.max() if exact.max() > MAX_TOKENS else exact.min()
+        raise DesignError(f"requests: a length of {worst:g} tokens; expected 1 to {MAX_TOKENS:,}")
+    pairs = exact.astype(np.int32)
     times = np.full(len(pairs), np.nan) if arrival is None else np.asarray(arrival, float)
     return Requests(times, pairs[:, 0].copy(), pairs[:, 1].copy())
 

@@ -70,7 +70,7 @@ class CalibrateOptions:
         held_out: whether a held-out error is worked out, which takes as many fits as folds.
         checks: files whose rows are all checks.
         starts: start vectors that are looked at for each constant.
-        step, tolerance: of descents, as of `ConstantBounds`.
+        step, tolerance, scanned: of descents, as of `ConstantBounds`.
     """
 
     wanted: tuple[str, ...]
@@ -81,6 +81,7 @@ class CalibrateOptions:
     starts: int = SCREENED
     step: float = DIFFERENCE_STEP
     tolerance: float = 1e-10
+    scanned: bool = False
 
 
 @dataclass(frozen=True)
@@ -226,8 +227,9 @@ def fit_rows(
             return simulate_rows([rows[i] for i in part], [constant.address for constant in constants], vectors)
 
         low, high = (np.array([getattr(rows[i], end) for i in fitted_on]) for end in ("low", "high"))
-        bounds = replace(constant_bounds(constants), step=options.step, tolerance=options.tolerance)
-        before = simulate_vectors(bounds.start[None], range(len(rows)))[0]
+        bounds = replace(constant_bounds(constants), step=options.step, tolerance=options.tolerance, scanned=options.scanned)
+        present = np.array([constant.before for constant in constants])  # a typed range may leave them out
+        before = simulate_vectors(present[None], range(len(rows)))[0]
         _refuse_unknown(path, rows, before)
         begun = start_vectors(simulate_vectors, bounds, options.seed, options.starts)
         result = fit_with_statistics(simulate_vectors, low, high, bounds, begun)

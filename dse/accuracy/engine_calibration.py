@@ -49,7 +49,10 @@ CANDIDATES = {
 """Constants of a stack that are looked at where none is named, each with the range of a fit; empty for the declared one."""
 
 STARTS, STEP, TOLERANCE = 8, 0.02, 1e-4
-"""Start vectors for each constant, step and tolerance of a fit on serving loads, which take a tenth of a second each."""
+"""Start vectors for each constant, step and tolerance of a fit on serving loads, which take a tenth of a second each.
+
+One or two constants are also scanned, since a schedule of requests has steps, at which descents end too early.
+"""
 
 
 def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calibration:
@@ -89,7 +92,12 @@ def calibrate_measurements(paths: Sequence[Path], words: Sequence[str]) -> Calib
     else:
         constants, undetermined = choose_constants(Path(names), fitted, with_design)
     quick = replace(
-        options, starts=STARTS, step=STEP, tolerance=TOLERANCE, held_out=any(word.startswith("folds=") for word in words)
+        options,
+        starts=STARTS,
+        step=STEP,
+        tolerance=TOLERANCE,
+        scanned=True,
+        held_out=any(word.startswith("folds=") for word in words),
     )
     calibration = fit_rows(Path(names), rows, constants, quick)
     return replace(calibration, overrides=typed, runs=tuple(runs), undetermined=undetermined)

@@ -6,7 +6,7 @@ less (soft L1).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,12 @@ SCREENED, BEST = 32, 2
 """Starts that are looked at for each constant, and how many of them a fit goes on from."""
 FAR = 5.0
 """Logarithm that stands for a row which has no time at all."""
+MAX_SCANNED = 2
+"""Most constants of which a range is scanned: points of a scan fill no more directions."""
+SCAN_POINTS, SCANNED_BEST, SCAN_ROUNDS = 16, 3, 3
+"""Points for each constant and round of a scan, boxes of its second round, and rounds after the first."""
+EXACT = 1e-12
+"""Loss below which no better constants are looked for."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class ConstantBounds:
         scale: a step that means something for each.
         step: of a finite difference, as a share of `scale`; wider where schedules make small jumps.
         tolerance: relative change of the loss or of the constants at which a descent ends.
+        scanned: whether a few constants are also looked for by a scan, where schedules make many local minima.
     """
 
     start: Vector
@@ -45,6 +52,7 @@ class ConstantBounds:
     scale: Vector
     step: float = DIFFERENCE_STEP
     tolerance: float = 1e-10
+    scanned: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,12 +107,26 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
         bounds: of the constants.
         begun: starts, and what the model makes of them for these rows.
     """
-    from scipy.optimize import least_squares
-
     loss = _soft_loss(log_ratios(begun[1], low, high))
     chosen = [0, *(1 + np.argsort(loss[1:], kind="stable")[:BEST])]
+    best = _descend(model, low, high, bounds, begun[0][chosen])
+    if not bounds.scanned or len(best) > MAX_SCANNED:
+        return best
+    known = np.vstack([best, begun[0]])
+    losses = np.concatenate([_soft_loss(log_ratios(model(best[None]), low, high)), loss])
+    if losses[0] <= EXACT:
+        return best
+    point, width = _scan_box(model, low, high, bounds, (known, losses))
+    fine = replace(bounds, step=float(np.min(width / bounds.scale)), tolerance=min(bounds.tolerance, 1e-8))
+    return _descend(model, low, high, fine, np.vstack([point, best]))
+
+
+def _descend(model: Model, low: Vector, high: Vector, bounds: ConstantBounds, starts: Vector) -> Vector:
+    """Constants of least loss of descents from some starts, (starts, constants); shape (constants,)."""
+    from scipy.optimize import least_squares
+
     best: Any = None
-    for vector in begun[0][chosen]:
+    for vector in starts:
         inner = np.clip(vector, bounds.low, bounds.high)
         solution = least_squares(
             lambda x: log_ratios(model(x[None] * bounds.scale), low, high)[0],
@@ -120,6 +142,40 @@ def solve_constants(model: Model, low: Vector, high: Vector, bounds: ConstantBou
         if best is None or solution.cost < best.cost * (1 - 1e-9):
             best = solution
     return np.asarray(best.x * bounds.scale, dtype=float)
+
+
+def _scan_box(
+    model: Model, low: Vector, high: Vector, bounds: ConstantBounds, known: tuple[Vector, Vector]
+) -> tuple[Vector, Vector]:
+    """Constants of least loss of a scan of their ranges, round after round in smaller boxes.
+
+    Args:
+        model, low, high: as of `solve_constants`.
+        bounds: of the constants.
+        known: vectors whose losses are known, the best descent first, and these losses.
+
+    Returns:
+        The constants, and the distance of the last round's points; each of shape (constants,).
+    """
+    from scipy.stats import qmc
+
+    count = len(bounds.start)
+    points = qmc.Halton(count, scramble=False).random(SCAN_POINTS * count + 1)[1:]
+    spread = np.where(np.isfinite(bounds.high), bounds.high, bounds.low + 8 * bounds.scale) - bounds.low
+    vectors = bounds.low + spread * points
+    vectors, losses = (
+        np.vstack([known[0], vectors]),
+        np.concatenate([known[1], _soft_loss(log_ratios(model(vectors), low, high))]),
+    )
+    half = spread / SCAN_POINTS
+    for number in range(SCAN_ROUNDS):
+        centres = vectors[np.argsort(losses, kind="stable")[: 1 if number else SCANNED_BEST]]
+        near = (centres[:, None] + half * (2 * points - 1)).reshape(-1, count)
+        near = np.clip(near, bounds.low, bounds.high)
+        vectors = np.vstack([vectors, near])
+        losses = np.concatenate([losses, _soft_loss(log_ratios(model(near), low, high))])
+        half = half * 2 / SCAN_POINTS ** (1 if count == 1 else 0.75)
+    return vectors[np.argmin(losses)], half
 
 
 def jacobian(model: Model, values: Vector, low: Vector, high: Vector, bounds: ConstantBounds) -> Vector:

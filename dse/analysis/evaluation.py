@@ -112,6 +112,7 @@ class Evaluation:
         pool_names: what was chosen by name of a prefill pool on chips of another kind.
         typed: what was typed of it.
         not_taken: settings of groups that no answer takes.
+        external: metrics that an installed package returned at its fidelity; all others are the analytical model's.
     """
 
     design: Design
@@ -132,6 +133,7 @@ class Evaluation:
     pool_names: Mapping[str, str] = field(default_factory=dict)
     typed: TypedSettings | None = field(default=None, compare=False)
     not_taken: tuple[NoEffect, ...] = ()
+    external: tuple[str, ...] = ()
 
     if not TYPE_CHECKING:
 
@@ -163,7 +165,9 @@ class Evaluation:
             return ()
         kernel = kernel_algorithm(self.design, self.question)
         stated = stated_metrics(self.design.chip)
-        metrics = {name: value for name, value in computed_metrics(self.metrics).items() if name not in stated}
+        metrics = {
+            name: value for name, value in computed_metrics(self.metrics).items() if name not in (*stated, *self.external)
+        }
         bands = estimate_error_bands(metrics, self.names, kernel, self.question, self.fidelity, changed=bool(self.changes))
         if self.question in (MODELS, SERVICES) or not self.kernel_basis:
             return bands
@@ -192,12 +196,13 @@ class Evaluation:
 
     @property
     def rate_band(self) -> str:
-        """Band of measured rates around the predicted throughput; empty string where no row tells.
+        """Band of measured rates around the predicted throughput; empty string where there is none.
 
-        A stable load at a given rate has none: its throughput is what arrives, on slower machines too.
+        There is none where no row tells, where an installed package predicts the throughput, and of a stable load at a given
+        rate: its throughput is what arrives, on slower machines too.
         """
         rate = computed_metrics(self.metrics).get("throughput")
-        if self.keeps_up:
+        if self.keeps_up or "throughput" in self.external:
             return ""
         return self.stack_basis.rate_band(rate, "token/s") if self.stack_basis and rate is not None else ""
 
@@ -371,7 +376,9 @@ class Evaluation:
         """Rows of a trace that were passed over."""
         skips = {(case.requests.skipped, len(case.requests)) for case in self.workload.cases if isinstance(case, ServingLoad)}
         return [
-            ("trace", f"{skipped_rows:,} rows skipped, {kept:,} requests kept") for skipped_rows, kept in skips if skipped_rows
+            ("trace", f"{count_text(skipped_rows, 'row')} skipped, {count_text(kept, 'request')} kept")
+            for skipped_rows, kept in skips
+            if skipped_rows
         ]
 
     def _resident_layer_facts(self) -> list[tuple[str, str]]:
@@ -542,7 +549,8 @@ def evaluate_design(design: Design, question: Question, config: Mapping[str, Any
         for row, case in enumerate(workload.cases)
     ]
     metrics = wrap_metrics(((name, column[0]) for name, column in outcomes.columns.items()), fits=why is None)
-    return describe_design(design, question, config, metrics, tuple(each), why)
+    evaluation = describe_design(design, question, config, metrics, tuple(each), why)
+    return replace(evaluation, external=tuple(name for name in METRICS if name in outcomes.external))
 
 
 def describe_design(

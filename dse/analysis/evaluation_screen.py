@@ -16,6 +16,7 @@ from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import IDLE
+from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import limits
 from dse.evaluators.silicon.area import die_counts, total_area
@@ -115,7 +116,7 @@ def evaluation_lines(evaluation: Evaluation, width: int = SCREEN_WIDTH) -> list[
     if evaluation.infeasible is not None:
         rows = [*_infeasible_rows(evaluation), *rows, ScreenRow("more", MORE, needed=True)]
         return format_screen(evaluation.title, rows, width)
-    rows += _fit_rows(evaluation)
+    rows += [*_fit_rows(evaluation), *_external_rows(evaluation)]
     rows += _case_rows(evaluation, width) if len(evaluation.cases) > 1 else _figure_rows(evaluation)
     rows += [*_limit_rows(evaluation), ScreenRow("more", f"{MORE}; dse explain the effect of each knob", needed=True)]
     return format_screen(evaluation.title, rows, width)
@@ -220,12 +221,15 @@ def _load_text(load: ServingLoad, served: float) -> str:
     begins = requests.begins[np.isfinite(requests.begins)]
     span = float(begins[-1] - begins[0]) if len(begins) > 1 else 0.0
     arrivals = f" arriving in {format_quantity(span, 's')}" if span and not load.largest else " all at once" if not span else ""
+    arrivals = "" if requests.is_alone else arrivals
+    skipped = f" ({count_text(requests.skipped, 'row')} skipped)" if requests.skipped else ""
     arrivals = f" of {requests.users:,} users in a closed loop" if requests.users else arrivals
     run = f", served in {format_quantity(len(requests) / served, 's')}" if served else ""
     bounds = [f"{name} {format_quantity(bound, 's')}" for name, bound in named if np.isfinite(bound)]
     slo = f"; SLO {', '.join(bounds)}" if bounds and not load.classes else ""
     slo = f"; {len(load.classes)} SLO classes" if load.classes else slo
-    return f"{len(requests):,} requests{arrivals}{trace_text(load)}{run}; {lengths_text(requests.prompt, requests.output)}{slo}"
+    sent = f"{count_text(len(requests), 'request')}{skipped}{arrivals}{trace_text(load)}{run}"
+    return f"{sent}; {lengths_text(requests.prompt, requests.output)}{slo}"
 
 
 def _infeasible_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
@@ -263,6 +267,16 @@ def _fit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     whole = f"{format_quantity(need, 'B', 3)} of {format_quantity(have, 'B', 3)} {limit.address}"
     free = format_quantity(float(round(max(have - need, 0.0))), "B", 3)  # by whole bytes: less is what sums are rounded by
     yield ScreenRow("fits", f"yes, {whole}: {parts}; {free} free{_requests_text(evaluation)}", needed=True)
+
+
+def _external_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
+    """Which metrics an installed package returned; its numbers have no error band, as none of its errors is known."""
+    if (names := evaluation.external) or evaluation.fidelity in external_fidelities():
+        more = f" and {len(names) - MAX_FIGURES} more" if len(names) > MAX_FIGURES else ""
+        whose = (
+            f"{', '.join(names[:MAX_FIGURES])}{more} by {evaluation.fidelity}" if names else f"none by {evaluation.fidelity}"
+        )
+        yield ScreenRow("metrics", f"{whose}; all others by the analytical model", needed=True)
 
 
 def _requests_text(evaluation: Evaluation) -> str:
@@ -321,7 +335,8 @@ def _beside_texts(name: str, metrics: Mapping[str, float]) -> list[str]:
     if name == "price_per_mtoken" and "system_price" in metrics:
         return [f"system {metrics['system_price']:,.0f} USD"]
     if name == "load_status" and "offered_load" in metrics:
-        return [f"offered load {metrics['offered_load']:.1%}"]
+        load = metrics["offered_load"]
+        return [f"offered load {load:.1%}" if np.isfinite(load) else "offered load infinite"]
     return []
 
 

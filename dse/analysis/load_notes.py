@@ -117,7 +117,8 @@ def trace_text(load: ServingLoad) -> str:
     """Part of its trace that a load uses, as text; empty string without a trace."""
     if (trace := load.trace) is None:
         return ""
-    how = f"times drawn ({trace.process})" if trace.process else "replayed at another speed"
+    replayed = "replayed" if trace.times == "replayed" and not load.largest else "replayed at another speed"
+    how = f"times drawn ({trace.process})" if trace.process else replayed
     return f", {trace.part}, {how}"
 
 

@@ -30,7 +30,7 @@ from dse.documents.capacity_document import (
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import latency_percentiles
-from dse.space.safe_text import describe_left_out
+from dse.space.safe_text import count_text, describe_left_out
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.atomic_files import write_atomically
@@ -309,6 +309,7 @@ def _answer_text(side: ChipCapacity) -> str:
     last = ", while these requests last," if explain_too_few_requests(side) else ""
     engine = best.candidate.design.mapping.inference_engine
     published = f", {side.published}" if side.published else ""
+    skipped = f" ({count_text(requests.skipped, 'row')} skipped)" if requests.skipped else ""
     basis = f"{escape(side.stack_basis.text)}\n" if side.stack_basis else ""
     if side.stack_basis and not side.load.requests.users and (band := side.stack_basis.rate_band(best.rate, "requests/s")):
         basis += f"rate {escape(band)}\n"
@@ -316,7 +317,7 @@ def _answer_text(side: ChipCapacity) -> str:
     return (
         f"[bold]{escape(side.load.model.name)} on {_devices_text(side)}[/]"
         f"{escape(published)}, {_best_max_rate(side).count:,} requests"
-        f"{f' ({requests.skipped:,} rows skipped)' if requests.skipped else ''}{escape(trace_text(side.load))}, {lengths}; "
+        f"{skipped}{escape(trace_text(side.load))}, {lengths}; "
         f"{share} {bound}\n"
         f"{basis}"
         f"[bold]{_level_text(side)}[/]{last} ({format_range(_best_max_rate(side))}) by {escape(best.candidate.text)}; "

@@ -59,7 +59,8 @@ def trace_use(served: Requests, settings: ServingSettings, file: str, *, clipped
         *(["lengths in shuffled copies, as many as a rate takes"] if settings.resample else []),
         *([f"clipped to {settings.max_length:,} tokens"] if clipped else []),
     ]
-    part = f"{ordered if served.truncated else 'all'} of {file}" + (f" ({', '.join(notes)})" if notes else "")
+    every = "all others" if served.skipped else "all"
+    part = f"{ordered if served.truncated else every} of {file}" + (f" ({', '.join(notes)})" if notes else "")
     if settings.arrivals != TRACE:
         return TraceUse(file, part, "drawn", settings.arrivals)
     return TraceUse(file, part, "replayed" if settings.rate_scale == 1.0 else "scaled")
@@ -71,7 +72,7 @@ def _of_trace(use: TraceUse | None, served: Requests) -> str:
         return ""
     why = "the file's times are not used" if served.has_times else "the file has no times"
     how = f"times drawn ({use.process}; {why})" if use.process else "replayed"
-    skipped = f" ({served.skipped:,} rows skipped)" if served.skipped else ""
+    skipped = f" ({count_text(served.skipped, 'row')} skipped)" if served.skipped else ""
     return f"{skipped}, {use.part}, {how}"
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from dse.accuracy.residuals import estimate_error_band
+from dse.accuracy.residuals import ErrorBand, estimate_error_band
 from dse.accuracy.result_kind import kernel_algorithm, result_kind
 from dse.config.part_presets import find_parts_from_outside
+from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.execution.study import Study
 from dse.space.compatibility import workload_name
 from dse.space.multi_chip_space import CHIP_KNOB
@@ -27,8 +28,11 @@ def estimate_study_error_bands(study: Study) -> list[dict[str, Any]]:
         changed |= bool(find_parts_from_outside(group["choices"]))
         for kernel in _kernel_names(space, question):
             for metric in metrics:
-                band = estimate_error_band(
-                    result_kind(names, kernel, question, metric, study.fidelity), metric, float("nan"), changed=changed
+                kind = result_kind(names, kernel, question, metric, study.fidelity)
+                band = (
+                    ErrorBand(metric, float("nan"), kind)  # rows say nothing of a package's numbers
+                    if study.fidelity in external_fidelities()
+                    else estimate_error_band(kind, metric, float("nan"), changed=changed)
                 )
                 lines.append(
                     {

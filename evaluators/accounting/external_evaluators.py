@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
-from dse.evaluators.accounting.metrics import METRICS, CaseOutcomes
+from dse.evaluators.accounting.metrics import METRICS, SHIPPED, CaseOutcomes
 from dse.space.design import Design
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.former_words import FORMER_FIDELITIES, MetricValues, read_metric
@@ -24,6 +24,10 @@ from dse.space.workload import WorkloadCase
 
 MAX_NAME_LENGTH = 16
 """Most letters of a fidelity's name, by the store's column."""
+ABOVE_ZERO_UNITS = ("s", "cycle", "J", "J/token", "W", "W/mm2", "USD", "token/s", "token/s/mm2", "Hz", "B/s", "op/s", "mm2")
+"""Units of metrics that are above 0 wherever something ran."""
+MAY_BE_ZERO = ("queue_delay", "relayout_time", "goodput", "communication_cycles", "max_rate", "fleet_throughput_per_mm2")
+"""Metrics of these units that are 0 where nothing waits, moves or keeps its SLO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def evaluate_external(
         closed: analytical outcomes of the same case.
 
     Raises:
-        DesignError: the package fails, or returns an unknown metric or a value that is not a number.
+        DesignError: the package fails, or returns an unknown metric or a value that is no number or is too low.
     """
     limits = [limit for part in closed for limit in part.limits]
     if any(np.any(np.asarray(limit.need) > np.asarray(limit.have)) for limit in limits):
@@ -103,8 +107,15 @@ def evaluate_external(
             )
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
             raise DesignError(f"fidelity={word}: the package returns {name}={value!r}, which is not a number")
+        above = _is_above_zero(name, known)
+        if name in SHIPPED and (value < 0 or (above and not value)):
+            wanted = "above 0" if above else "0 or more"
+            raise DesignError(
+                f"fidelity={word}: the package returns {name}={float(value):g}; expected {wanted}, "
+                "or no value where nothing was simulated"
+            )
     metrics: dict[str, Any] = known | {name: float(value) for name, value in given_metrics.items()}
-    return [CaseOutcomes((row,), metrics, limits)]
+    return [CaseOutcomes((row,), metrics, limits, external=tuple(given_metrics))]
 
 
 def external_breakdown(word: str, outcomes: list[CaseOutcomes]) -> Breakdown:
@@ -112,3 +123,8 @@ def external_breakdown(word: str, outcomes: list[CaseOutcomes]) -> Breakdown:
     seconds = float(next((part.metrics["latency"] for part in outcomes if "latency" in part.metrics), 0.0))
     rows = (BreakdownRow("case", word, "whole", "", 0.0, 0.0, 0.0, word, seconds, {word: seconds}),) if seconds else ()
     return Breakdown(rows, seconds, {}, {})
+
+
+def _is_above_zero(name: str, known: Mapping[str, float]) -> bool:
+    """Whether a package's metric cannot be 0, as times, energies, prices and rates, unless the analytical model has 0."""
+    return METRICS[name].unit in ABOVE_ZERO_UNITS and name not in MAY_BE_ZERO and known.get(name) != 0

@@ -393,12 +393,14 @@ class CaseOutcomes:
         metrics: by name, shape (cases, designs), or floats for one of each.
         limits: itemised; the first is memory.
         priced: whether a cost was computed; if limits are violated, only metrics without cost exist.
+        external: metrics that an installed package returned; all others are the analytical model's.
     """
 
     rows: tuple[int, ...]
     metrics: dict[str, Any]
     limits: list[Limit]
     priced: bool = True
+    external: tuple[str, ...] = ()
 
 
 class TokenCounts(Protocol):

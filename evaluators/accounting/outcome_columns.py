@@ -41,6 +41,7 @@ def fill_outcomes(
     lacking: dict[str, Any] = {}  # share of the cases without a value, as of decode where prefill gives all tokens
     worst: Any = 0.0
     for judged in case_outcomes:
+        outcomes.external.update(judged.external)
         inside = np.array([weights[row] for row in judged.rows]) if weights else None
         share = len(judged.rows) / cases if inside is None else float(inside.sum())
         metrics = (

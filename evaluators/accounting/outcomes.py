@@ -168,6 +168,7 @@ class Outcomes:
         cases: by metric, shape (cases, designs); with ``fits``, whether the case fits in memory; empty unless asked for.
         left: metrics that exist but were not requested.
         refused: by row, why a design's options cannot be combined, as one line; its limit is at the first option.
+        external: metrics that an installed package returned for some design; others are the analytical model's.
     """
 
     columns: MetricColumns
@@ -177,6 +178,7 @@ class Outcomes:
     cases: dict[str, Array] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
+    external: set[str] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.limit)

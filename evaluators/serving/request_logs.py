@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-CREATED, PROMPT, OUTPUT = "created", "prompt_tokens", "completion_tokens"
-"""Columns of a row: time, and tokens of the prompt and of the output."""
+CREATED, PROMPT, OUTPUT, FAILURE = "created", "prompt_tokens", "completion_tokens", "failure"
+"""Columns of a row: time, tokens of the prompt and of the output, and how it failed, which others have not."""
 
 USAGE = "usage"
 PROMPT_NAMES, OUTPUT_NAMES = (PROMPT, "input_tokens"), (OUTPUT, "output_tokens")
@@ -27,7 +27,7 @@ def is_request_log(row: Mapping[str, Any]) -> bool:
 
 
 def read_logged_request(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of a request of a log; an output of 0 tokens stands for one that failed.
+    """Columns of a request of a log; one that failed has an output of 0 tokens, and how it failed.
 
     >>> line = {"created": 1700000000, "usage": {"prompt_tokens": 9, "completion_tokens": 4}}
     >>> read_logged_request(line), read_logged_request({"custom_id": "a", "response": None, "error": {"code": "x"}})[OUTPUT]
@@ -35,12 +35,14 @@ def read_logged_request(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     answer = _find_answer(row)
     usage: Mapping[str, Any] = answer[USAGE] if answer is not None else {}
-    failed = answer is None or _has_failed(row)
-    return {
+    failure = _describe_failure(row)
+    failed = answer is None or bool(failure)
+    columns = {
         CREATED: _seconds(row, answer),
         PROMPT: _first(usage, PROMPT_NAMES, 0 if failed else None),
         OUTPUT: 0 if failed else _first(usage, OUTPUT_NAMES, None),
     }
+    return columns | {FAILURE: failure} if failure else columns
 
 
 def _find_answer(row: Any, depth: int = 0) -> Mapping[str, Any] | None:
@@ -54,12 +56,14 @@ def _find_answer(row: Any, depth: int = 0) -> Mapping[str, Any] | None:
     return next((answer for answer in answers if answer is not None), None)
 
 
-def _has_failed(row: Mapping[str, Any]) -> bool:
-    """Whether a line says an error, or a status that is none of success."""
+def _describe_failure(row: Mapping[str, Any]) -> str:
+    """A status of a line that is none of success, or that it says an error; empty string if it has neither."""
     response = row.get("response")
     states = [row, response] if isinstance(response, Mapping) else [row]
-    codes = [state.get("status_code") for state in states]
-    return any(state.get("error") for state in states) or any(isinstance(code, int) and not 200 <= code < 300 for code in codes)
+    codes = [code for state in states if isinstance(code := state.get("status_code"), int) and not 200 <= code < 300]
+    if codes:
+        return f"status {codes[0]}"
+    return "error" if any(state.get("error") for state in states) else ""
 
 
 def _seconds(row: Mapping[str, Any], answer: Mapping[str, Any] | None) -> Any:

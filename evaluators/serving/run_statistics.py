@@ -260,10 +260,12 @@ def _lives(served: ServingRun) -> Array:
 def offered_load(served: ServingRun) -> float:
     """Offered load: arrival rate over the closed-loop rate; infinite for simultaneous arrivals. [1]
 
-    Where the steady state's estimate is clearly low, the estimate is returned. For a closed population: users over
-    the number from which on they wait for each other.
+    That of one request is unknown, NaN. Where the steady state's estimate is clearly low, the estimate is returned.
+    For a closed population: users over the number from which on they wait for each other.
     """
     requests = served.requests
+    if requests.is_alone:
+        return float("nan")
     if requests.population and not served.never:
         alone = served.deployment.serve(requests.as_closed_loop(1))
         span = float(np.nanmax(alone["completed"]))

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.evaluators.serving.request_logs import FAILURE
 from dse.space.errors import DesignError
-from dse.space.requests import Requests
+from dse.space.requests import MAX_TOKENS, Requests
 
 MAX_NAMED_ROWS = 10
 """Bad rows that a message names; the others are counted."""
-
-MAX_TOKENS = 2**31 - 1
 
 MAX_ARRIVAL_S = 1e11
 """Of times, either way: what is beyond is in another unit. [s]"""
@@ -92,6 +91,7 @@ class TraceRows:
     blocks: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     bad: list[str] = field(default_factory=list)
     more: int = 0
+    failed: int = 0
     before: int = 0
     start: tuple[int, float] | None = None
     last: float = float("-inf")
@@ -150,6 +150,10 @@ class TraceRows:
         """A request. Returns whether it was kept."""
         if any(_zero(row.get(getattr(self.of, name))) for name in self.skip):
             self.skipped += 1
+            return False
+        if self.of.unordered and (failure := row.get(FAILURE)):  # what else is wrong with it follows from that
+            self.failed += 1
+            self.add_fault(number, f"the request failed ({failure})")
             return False
         prompt = self._whole(number, row, self.of.prompt)
         output = self._whole(number, row, self.of.output)
@@ -270,9 +274,9 @@ class TraceRows:
         """Requests of all added rows; a `DesignError` lists the bad rows."""
         if self.bad:
             rest = f"; and {self.more} more" if self.more else ""
-            hint = ""
+            hint = "; use workload.skip=zero_output to pass over failed requests" if self.failed else ""
             if any("the same time" in entry for entry in self.bad):
-                hint = " (if the clock is coarse, set ticks)"
+                hint += " (if the clock is coarse, set ticks)"
             if not self.skip and any("'0' is not" in entry or ": 0 is not" in entry for entry in self.bad):
                 hint += " (workload.skip=zero_output, zero_prompt or zero skips such rows)"
             raise DesignError(f"{self.path}: {'; '.join(self.bad)}{rest}{hint}")

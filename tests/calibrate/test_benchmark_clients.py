@@ -105,10 +105,21 @@ def test_start_times_are_replayed(tmp_path: Path) -> None:
         ({"completed": 2.5}, "completed: expected a whole number of 0 or more, got 2.5"),
         ({"failed": 12}, "12 of 36 requests failed"),
         ({"total_output_tokens": 0}, "total_output_tokens: expected a whole number of 1 or more, got 0"),
+        ({"total_input_tokens": 1e12}, "total_input_tokens: 4.16667e+10 tokens a request; expected at most 2,147,483,647"),
         ({"ramp_up_strategy": "linear"}, "ramp_up_strategy: a rising rate"),
-        ({"input_lens": [1, 2], "output_lens": [1, 2]}, "2 and output_lens: 2 entries of 24 requests"),
+        ({"input_lens": [1, 2], "output_lens": [1, 2]}, "input_lens: expected an entry for each of 24 requests, got 2"),
         ({"input_lens": [1, "x"], "output_lens": [1, 2]}, "input_lens: entry 2: 'x' is no number"),
         ({"input_lens": [10**400], "output_lens": [1]}, "input_lens: entry 1"),
+        ({"input_lens": [1, 2, 3]}, "input_lens: expected an entry for each of 24 requests, got 3"),
+        ({"start_times": [0.0]}, "start_times: expected an entry for each of 24 requests, got 1"),
+        ({"completed": 10}, "num_prompts: completed 10 and failed 0 of 24 requests; 14 are neither"),
+        ({"num_prompts": 10}, "num_prompts: completed 24 and failed 0 of 10 requests; the file contradicts itself"),
+        ({"num_prompts": -1}, "num_prompts: expected 0 or more, got -1"),
+        ({"num_prompts": 0}, "num_prompts: expected a whole number of 1 or more, got 0"),
+        ({"duration": 0}, "duration: expected a time above 0, got 0"),
+        ({"request_rate": 0}, "request_rate: expected a rate above 0, or inf, got '0'"),
+        ({"request_rate": "abc"}, "request_rate: expected a rate above 0, or inf, got 'abc'"),
+        ({"burstiness": 0}, "burstiness: expected a number above 0, got 0"),
         ({"completed": None}, "no keys of a known format"),
     ],
 )
@@ -120,8 +131,26 @@ def test_what_cannot_be_is_refused_in_one_line(changes: dict[str, Any], hint: st
 
 
 def test_few_failures_are_named(tmp_path: Path) -> None:
-    (run,) = read(tmp_path, result(failed=1))
+    (run,) = read(tmp_path, result(failed=1, num_prompts=25))
     assert "1 of 25 requests failed; figures are of the others" in run.notes
+
+
+def test_requests_of_which_a_file_says_nothing_are_named(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, result(num_prompts=25))
+    assert "1 of num_prompts 25 are neither completed nor failed: not simulated" in run.notes
+
+
+def test_a_list_that_lacks_its_other_is_named(tmp_path: Path) -> None:
+    (run,) = read(tmp_path, result(input_lens=[512] * 24))
+    assert "lengths of single requests: no output_lens in the file: all requests have the mean lengths" in run.notes
+
+
+def test_times_of_a_trace_are_no_rate(tmp_path: Path) -> None:
+    """SGLang's client writes the word where it replays a trace."""
+    (run,) = read(tmp_path, result(request_rate="trace"))
+    assert run.load is not None
+    assert run.load.rate is None
+    assert any("arrivals are not known" in note for note in run.notes)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +162,7 @@ def test_few_failures_are_named(tmp_path: Path) -> None:
         (b'{"completed": 2', "not JSON, or cut off|cut off"),
         (VLLM.read_bytes()[:300], "cut off"),
         (b"[1, 2]", "no known format"),
+        (VLLM.read_bytes().replace(b'"failed"', b'"duration": 3.5, "failed"'), "duration stands twice in an object"),
         (b"[{}]", "an array without kernels"),
         (b'{"a": ' + b"[" * 100_000, "cut off"),
         (b"hello", "no known format"),
@@ -192,3 +222,16 @@ def test_known_constants_come_back_and_others_are_named(tmp_path: Path) -> None:
     chosen, others = choose_constants(tmp_path, fitted, fitted[0].asked.question.base)
     assert 1 <= len(chosen) <= 5
     assert {each.address: each.reason for each in others}["mapping.stack.moe.imbalance"] == "no row depends on it"
+
+
+@pytest.mark.slow
+def test_a_constant_comes_back_from_a_load_at_a_rate(tmp_path: Path) -> None:
+    """A schedule of requests at a rate has steps, between which a descent from the present value ends."""
+    sent = result(request_rate=20.0, max_concurrency=None, total_input_tokens=24 * 512)
+    rows, _ = build_rows(read(tmp_path, sent)[0], CHIP)
+    address = "mapping.stack.hbm_efficiency"
+    values = simulate_rows(rows, [address], np.array([[0.6]]))[0]
+    made = {row.id.partition(": ")[2].partition(" (")[0]: value for row, value in zip(rows, values, strict=True)}
+    path = tmp_path / "made.json"
+    path.write_text(json.dumps(sent | {key: value * (1e3 if key.endswith("_ms") else 1) for key, value in made.items()}))
+    assert calibrate_measurements([path], (*CHIP, f"fit=[{address}]")).fitted.values == pytest.approx([0.6], rel=1e-4)

@@ -1,5 +1,6 @@
 """Constants come back from rows that a known chip made with noise; what rows do not say is named; bad input is one line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,49 @@ def test_random_constants_come_back(overhead: float, share: float, seed: int) ->
     result = fit_with_statistics(model, measured, measured, bounds, start_vectors(model, bounds, seed))
     assert result.values == pytest.approx(truth, rel=1e-3)
     assert np.abs(log_ratios(model(result.values[None]), measured, measured)).max() < 1e-3
+
+
+def test_a_constant_comes_back_where_a_schedule_has_steps() -> None:
+    """Times with steps of 6 % every percent of the constant: descents alone end between two of them."""
+    truth = 0.6
+
+    def model(vectors: np.ndarray) -> np.ndarray:
+        steps = np.random.default_rng(1).random(200)[(vectors * 120).astype(int) % 200]
+        return np.concatenate([1 / vectors, (1 + 0.06 * steps) / vectors**0.2], axis=1)
+
+    measured = model(np.array([[truth]]))[0]
+    bounds = ConstantBounds(np.array([0.82]), np.array([1e-3]), np.array([1.0]), np.array([0.82]), 0.02, 1e-4, scanned=True)
+    begun = start_vectors(model, bounds, 0, 8)
+    assert fit_with_statistics(model, measured, measured, bounds, begun).values == pytest.approx([truth], rel=1e-4)
+    rough = fit_with_statistics(model, measured, measured, replace(bounds, scanned=False), begun)
+    assert rough.values != pytest.approx([truth], rel=1e-3)
+
+
+def test_two_constants_come_back_where_a_schedule_has_steps() -> None:
+    work = np.geomspace(0.1, 10.0, 6)
+
+    def model(vectors: np.ndarray) -> np.ndarray:
+        steps = np.random.default_rng(1).random(200)[(vectors[:, 1:] * 40).astype(int) % 200]
+        return np.asarray(vectors[:, :1] + work / vectors[:, 1:] * (1 + 0.06 * steps))
+
+    truth = np.array([0.3, 0.6])
+    measured = model(truth[None])[0]
+    start, low = np.array([0.9, 0.82]), np.array([0.0, 1e-3])
+    bounds = ConstantBounds(start, low, np.array([2.0, 1.0]), start, 0.02, 1e-4, scanned=True)
+    result = fit_with_statistics(model, measured, measured, bounds, start_vectors(model, bounds, 0, 8))
+    assert result.values == pytest.approx(truth, rel=1e-3)
+
+
+def test_errors_before_are_those_of_the_present_constant(tmp_path: Path) -> None:
+    """A range that leaves the present value out does not move what it is compared with."""
+    path = tmp_path / "rows.csv"
+    path.write_text(HEAD + "".join(f"{each},,{GEMM},,latency,{each},us,calibration,\n" for each in (4, 5)))
+    words = (*CHIP, "folds=2")
+    inside, outside = (
+        calibrate(path, [*words, f"fit=[mapping.stack.operator_launch={bounds}]"]) for bounds in ("0..50 us", "20..50 us")
+    )
+    assert outside.constants[0].before < outside.constants[0].low
+    assert outside.before == pytest.approx(inside.before)
 
 
 def test_a_constant_that_matters_where_it_began_is_not_put_back_there() -> None:

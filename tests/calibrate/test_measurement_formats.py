@@ -18,7 +18,7 @@ from dse.accuracy.determined_constants import choose_determined
 from dse.accuracy.engine_calibration import calibrate_measurements, choose_constants
 from dse.accuracy.measurements.json_scanner import CHUNK_CHARS, JsonScanner
 from dse.accuracy.measurements.measured_questions import build_rows
-from dse.accuracy.measurements.measured_run import MeasuredRun
+from dse.accuracy.measurements.measured_run import MeasuredRun, name_file, name_run
 from dse.accuracy.measurements.measurement_files import FileOptions, read_measurements
 from dse.main import main
 from dse.space.errors import DesignError
@@ -231,7 +231,10 @@ def test_a_trace_may_be_packed_or_an_array_alone(tmp_path: Path) -> None:
     alone = tmp_path / "array.json"
     alone.write_text(json.dumps(json.loads((FILES / "torch_trace.json").read_text())["traceEvents"]))
     whole = figures(read_measurements([FILES / "torch_trace.json"])[0])
-    assert figures(read_measurements([path])[0]) == figures(read_measurements([alone])[0]) == whole
+    (run,) = read_measurements([path])
+    assert figures(run) == figures(read_measurements([alone])[0]) == whole
+    assert run.name == name_run(path, 1) == "trace"
+    assert (name_file(path), name_file(tmp_path / "b.v2.json"), name_run(path, 2)) == ("trace", "b.v2", "trace-2")
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("nsys_kernels.csv", 0.2), ("key_averages.txt", 0.18)])

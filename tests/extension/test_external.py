@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from dse.evaluators.accounting.external_evaluators import EVALUATORS
+import dse
+from dse.evaluators.accounting import external_evaluators
+from dse.evaluators.accounting.external_evaluators import EVALUATORS, ExternalEvaluator
 from dse.evaluators.external.program import ExternalProgram, program_evaluator
 from dse.evaluators.external.question_document import describe_question, read_metrics
 from dse.evaluators.external.service import ExternalService, service_evaluator
@@ -278,6 +280,50 @@ def test_a_study_runs_by_a_program_on_workers_and_resumes(kind: str, tmp_path: P
     check = "import dse; print(sorted(dse.load('mine').front()['latency'])[0] > 0)"
     done = subprocess.run([sys.executable, "-c", check], cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "True", done.stderr
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **metrics: float) -> None:
+    """A fidelity that answers some metrics, as an installed package would add it."""
+    mine = ExternalEvaluator("a test", lambda design, case: True, lambda design, case, closed: metrics)
+    monkeypatch.setitem(EVALUATORS, "mine", mine)
+    monkeypatch.setattr(external_evaluators, "external_fidelities", lambda: ("mine",))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "hint"),
+    [
+        ({"ttft": -1}, "the package returns ttft=-1; expected above 0"),
+        ({"ttft": 0.1, "tpot": 0}, "the package returns tpot=0; expected above 0"),
+        ({"energy_per_token": 0.0}, "the package returns energy_per_token=0; expected above 0"),
+        ({"price_per_mtoken": -0.5}, "the package returns price_per_mtoken=-0.5; expected above 0"),
+        ({"throughput": 0}, "the package returns throughput=0; expected above 0"),
+        ({"mfu": -0.1}, "the package returns mfu=-0.1; expected 0 or more"),
+    ],
+)
+def test_answers_that_no_machine_gives_are_refused(
+    metrics: dict[str, float], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, **metrics)
+    with pytest.raises(DesignError) as error:
+        dse.evaluate([*WORDS, "fidelity=mine"])
+    assert hint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_metrics_of_a_package_are_named_and_have_no_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the analytical model say nothing of another program's number."""
+    words = ["chip=h100", "model=qwen3_1b7", "workload.batch=[2]", "workload.prompt=64", "workload.output=8"]
+    shipped = dse.evaluate(words)
+    assert shipped.rate_band
+    assert "tpot" in {band.metric for band in shipped.bands}
+    install(monkeypatch, tpot=0.001, mfu=0.0)
+    evaluation = dse.evaluate([*words, "fidelity=mine"])
+    assert evaluation.external == ("tpot", "mfu")
+    assert {"tpot", "mfu"}.isdisjoint(band.metric for band in evaluation.bands)
+    assert evaluation.rate_band
+    assert "metrics     tpot, mfu by mine; all others by the analytical model" in repr(evaluation)
+    install(monkeypatch, throughput=900.0)
+    assert not dse.evaluate([*words, "fidelity=mine"]).rate_band
 
 
 def test_nothing_ships_as_an_external_evaluator() -> None:

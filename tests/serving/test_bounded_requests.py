@@ -10,6 +10,7 @@ from dse.config.question import build_question
 from dse.config.workloads import MAX_REQUESTS
 from dse.evaluators.serving.traces import MOST_BYTES, MOST_TEXTS, read_trace
 from dse.space.errors import DesignError
+from dse.space.requests import make_requests
 
 
 def _refused(words: list[str], message: str) -> int:
@@ -45,3 +46,9 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path, b
         read_trace(trace)
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("lengths", [(1e12, 8), (8, 2**31), (0, 8), (8, -1), (float("nan"), 8)])
+def test_lengths_that_no_request_has_are_refused(lengths: tuple[float, float]) -> None:
+    with pytest.raises(DesignError, match=r"^requests: a length of \S+ tokens; expected 1 to 2,147,483,647$"):
+        make_requests([(8, 8), lengths])

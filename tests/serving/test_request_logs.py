@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import dse
 from dse.evaluators.serving.traces import read_trace
 from dse.space.errors import DesignError
 
@@ -64,8 +65,12 @@ def test_results_of_a_batch_and_of_the_responses_interface_are_known(tmp_path: P
 def test_failed_requests_are_named_or_skipped(tmp_path: Path) -> None:
     failed = {"custom_id": "b", "response": None, "error": {"code": "expired"}}
     path = written(tmp_path, batch(1700000000, 5, 6), failed, batch(1700000001, 5, 6, 429))
-    with pytest.raises(DesignError, match=r"row 2, .*workload\.skip=zero_output"):
+    with pytest.raises(DesignError) as error:
         read_trace(path)
+    assert str(error.value).partition("log.jsonl: ")[2] == (
+        "row 2, the request failed (error); row 3, the request failed (status 429); "
+        "use workload.skip=zero_output to pass over failed requests"
+    )
     requests = read_trace(path, skip="zero_output")
     assert (len(requests), requests.skipped) == (1, 2)
 
@@ -86,3 +91,21 @@ def test_a_bad_line_is_named(line: dict[str, Any], hint: str, tmp_path: Path) ->
         read_trace(written(tmp_path, response(1700000000, 1, 1), line))
     assert hint in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_log_of_one_request_has_no_rate(tmp_path: Path) -> None:
+    """One request tells no rate, and the load names the row that was passed over."""
+    failed = {"custom_id": "b", "error": None, "response": {"status_code": 500, "body": {"created": 1700000003}}}
+    path = written(tmp_path, response(1700000000, 5, 6), failed)
+    with pytest.raises(DesignError, match=r"log\.jsonl: row 2, the request failed \(status 500\); use workload"):
+        read_trace(path)
+    words = ["chip=h100", "model=qwen3_1b7", "workload=serving", f"workload.trace={path}", "workload.skip=zero_output"]
+    evaluation = dse.evaluate(words)
+    assert "offered_load" not in evaluation.metrics
+    screen = " ".join(repr(evaluation).split())
+    assert "load 1 request (1 row skipped), all others of log.jsonl, replayed, served in" in screen
+    assert "load status stable energy" in screen
+    both = dse.evaluate(
+        [*words[:-2], "workload.requests=2", "workload.prompt=8", "workload.output=4", "workload.arrivals=offline"]
+    )
+    assert "stable; offered load infinite" in " ".join(repr(both).split())

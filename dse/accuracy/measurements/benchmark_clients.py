@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dse.accuracy.measurements.measured_run import (
+    MAX_FAILED_SHARE,
     MILLI,
     FigureList,
     MeasuredLoad,
@@ -21,6 +22,7 @@ from dse.accuracy.measurements.measured_run import (
 )
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
+from dse.space.requests import MAX_TOKENS
 
 VLLM, SGLANG = "vllm bench serve", "sglang.bench_serving"
 REQUIRED = ("completed", "total_input_tokens", "total_output_tokens", "request_throughput")
@@ -30,6 +32,8 @@ DETAILS = ("input_lens", "output_lens", "start_times")
 """Lists with an entry a request, which ``--save-detailed`` and ``--output-details`` add."""
 KINDS = {"ttft": "ttft", "tpot": "tpot", "itl": "tbt", "e2el": "latency", "e2e_latency": "latency"}
 """Times of a client by the names of both programs, with ours."""
+REPLAYED = "trace"
+"""Rate of a client of SGLang that sent requests at the times of a trace."""
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 
 
@@ -58,6 +62,8 @@ def read_client_result(path: Path, number: int, values: Mapping[str, Any], detai
     if values.get("ramp_up_strategy"):
         raise DesignError(f"{where}: ramp_up_strategy: a rising rate is no load that is simulated; run at one rate")
     failed = _failed_requests(figures, values, completed)
+    if figures.number("duration", values.get("duration")) == 0:
+        raise DesignError(f"{where}: duration: expected a time above 0, got 0; nothing was measured")
     for key, kind in KINDS.items():
         for statistic in STATISTICS:
             field = f"{statistic}_{key}_ms"
@@ -85,53 +91,79 @@ def read_client_result(path: Path, number: int, values: Mapping[str, Any], detai
 
 
 def _failed_requests(figures: FigureList, values: Mapping[str, Any], completed: int) -> int:
-    """Requests that failed: as the file says, or those of ``num_prompts`` that were not completed."""
-    if values.get("failed") is not None:
-        failed = figures.count("failed", values["failed"])
-    elif values.get("num_prompts") is not None:
-        failed = max(0, figures.count("num_prompts", values["num_prompts"]) - completed)
-    else:
-        return 0
-    figures.refuse_failures(failed, completed + failed)
+    """Requests that failed: as the file says, or those of ``num_prompts`` that were not completed.
+
+    Raises:
+        DesignError: many, more than were sent, or many of which the file says neither.
+    """
+    failed = None if values.get("failed") is None else figures.count("failed", values["failed"])
+    sent = None if values.get("num_prompts") is None else figures.count("num_prompts", values["num_prompts"], low=1)
+    figures.refuse_failures(failed or 0, completed + (failed or 0))
+    if sent is None:
+        return failed or 0
+    lost = sent - completed - (failed or 0)
+    counts = f"completed {completed:,}" + ("" if failed is None else f" and failed {failed:,}")
+    if lost < 0:
+        raise DesignError(f"{figures.where}: num_prompts: {counts} of {sent:,} requests; the file contradicts itself")
+    if failed is None:
+        figures.refuse_failures(lost, sent)
+        return lost
+    if lost > MAX_FAILED_SHARE * sent:
+        raise DesignError(
+            f"{figures.where}: num_prompts: {counts} of {sent:,} requests; {lost:,} are neither; run it again, or set "
+            "num_prompts to what was sent"
+        )
+    if lost:
+        figures.notes.append(f"{lost:,} of num_prompts {sent:,} are neither completed nor failed: not simulated")
     return failed
 
 
 def _mean_lengths(figures: FigureList, values: Mapping[str, Any], completed: int) -> tuple[float, float]:
-    prompt = figures.count("total_input_tokens", values["total_input_tokens"], low=1) / completed
-    return prompt, figures.count("total_output_tokens", values["total_output_tokens"], low=1) / completed
+    """Mean tokens of a prompt and of an output."""
+    prompt, output = (
+        figures.count(key, values[key], low=1) / completed for key in ("total_input_tokens", "total_output_tokens")
+    )
+    for key, tokens in (("total_input_tokens", prompt), ("total_output_tokens", output)):
+        if tokens > MAX_TOKENS:
+            raise DesignError(f"{figures.where}: {key}: {tokens:g} tokens a request; expected at most {MAX_TOKENS:,}")
+    return prompt, output
 
 
 def _arrivals(figures: FigureList, values: Mapping[str, Any]) -> tuple[float | None, float, int | None]:
     """Rate [Hz], coefficient of variation and concurrency of a client's requests."""
     given, burstiness = values.get("request_rate"), figures.number("burstiness", values.get("burstiness"))
+    if burstiness == 0:
+        raise DesignError(f"{figures.where}: burstiness: expected a number above 0, got 0")
     endless = given == "inf" or (isinstance(given, float) and math.isinf(given) and given > 0)
-    if given is not None and not endless and not isinstance(given, int | float):
-        figures.notes.append(
-            f"request_rate is {str(given)[:20]!r}: arrivals are not known; set workload.trace or workload.rate"
-        )
+    if given == REPLAYED:
+        figures.notes.append("request_rate is 'trace': arrivals are not known; set workload.trace or workload.rate")
         given = None
+    if given == 0 or (isinstance(given, str) and not endless):
+        raise DesignError(f"{figures.where}: request_rate: expected a rate above 0, or inf, got {str(given)[:40]!r}")
     rate = math.inf if endless else figures.number("request_rate", given)
     concurrency = values.get("max_concurrency")
     limit = None if concurrency is None else figures.count("max_concurrency", concurrency, low=1)
-    return rate or None, 1.0 if not burstiness else burstiness**-0.5, limit
+    return rate, 1.0 if burstiness is None else burstiness**-0.5, limit
 
 
 def _request_details(
     figures: FigureList, details: Mapping[str, Array], requests: int
 ) -> tuple[Array | None, Array | None, Array | None]:
     """Lengths and starts of each request; None where the file has them not, or not of each."""
+    for name, entries in details.items():
+        if len(entries) != requests:
+            raise DesignError(
+                f"{figures.where}: {name}: expected an entry for each of {requests:,} requests, got {len(entries):,}"
+            )
     prompts, outputs, starts = (details.get(name) for name in DETAILS)
     if prompts is None or outputs is None:
-        figures.notes.append("lengths of single requests are not in the file: all requests have the mean lengths")
+        lacking = " and ".join(name for name in DETAILS[:2] if name not in details)
+        figures.notes.append(f"lengths of single requests: no {lacking} in the file: all requests have the mean lengths")
         return None, None, None
-    if not len(prompts) == len(outputs) == requests:
-        raise DesignError(
-            f"{figures.where}: input_lens: {len(prompts):,} and output_lens: {len(outputs):,} entries of {requests:,} requests"
-        )
     served = (outputs >= 1) & (prompts >= 1)  # a failed request has an output of 0
     if not (np.isfinite(prompts).all() and np.isfinite(outputs).all() and served.any()):
         raise DesignError(f"{figures.where}: input_lens, output_lens: expected counts of tokens, 1 or more")
-    if starts is None or len(starts) != requests or not np.isfinite(starts).all():
+    if starts is None or not np.isfinite(starts).all():
         return prompts[served], outputs[served], None
     return prompts[served], outputs[served], starts[served] - starts[served].min()
 

@@ -202,4 +202,14 @@ def name_metric(kind: str, statistic: str) -> str:
 
 def name_run(path: Path, number: int) -> str:
     """Name of a run by its file, and its place if that has several."""
-    return path.stem[:60] if number == 1 else f"{path.stem[:60]}-{number}"
+    name = name_file(path)[:60]
+    return name if number == 1 else f"{name}-{number}"
+
+
+def name_file(path: Path) -> str:
+    """Name of a file without its ending, and without that of gzip behind it.
+
+    >>> name_file(Path("a/serve.json.gz")), name_file(Path("b.v2.json"))
+    ('serve', 'b.v2')
+    """
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem

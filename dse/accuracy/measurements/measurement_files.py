@@ -171,7 +171,11 @@ def _read_object(scanner: JsonScanner, events: TraceEvents) -> tuple[dict[str, A
     values: dict[str, Any] = {}
     details: dict[str, Array] = {}
     traced = False
+    known: set[str] = set()
     for key in scanner.iterate_members():
+        if key in known:
+            raise DesignError(f"{scanner.path}: {key[:40]} stands twice in an object; keep one of them")
+        known.add(key)
         first = scanner.next_character()
         if key == TRACE_EVENTS and first == "[":
             traced = True

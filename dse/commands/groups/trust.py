@@ -86,6 +86,7 @@ def _run_validate(typed: Namespace) -> int:
 def _run_calibrate(typed: Namespace) -> int:
     from dse.accuracy.calibrate import calibrate
     from dse.accuracy.engine_calibration import calibrate_measurements
+    from dse.accuracy.measurements.measured_run import name_file
     from dse.accuracy.measurements.measurement_files import is_row_file
     from dse.commands.calibrate_output import write_calibration
 
@@ -93,7 +94,7 @@ def _run_calibrate(typed: Namespace) -> int:
     if not files:
         raise DesignError("calibrate: expected a file of measurements, got nothing")
     named = [word.partition("=")[2] for word in words if word.startswith("name=")]
-    name = named[-1] if named else Path(files[0]).stem
+    name = named[-1] if named else name_file(Path(files[0]))
     if not name.replace("-", "_").replace("_", "a").isalnum() or name.startswith("-"):
         raise DesignError(f"name: {name!r} cannot name a folder of constants; set name=NAME with letters, digits and _")
     out = Path(typed.out) if typed.out else Path("runs") / name / "calibration.yaml"
