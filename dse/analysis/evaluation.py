@@ -185,7 +185,7 @@ class Evaluation:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether requests arrive at a given rate that the design keeps up with, so that its throughput is what arrives."""
+        """Whether the design keeps up with a given rate of requests, which is its throughput then."""
         case = self.workload.cases[0]
         return (
             isinstance(case, ServingLoad)
