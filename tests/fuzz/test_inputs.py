@@ -11,7 +11,7 @@ from tests.marks import slow_if
 EACH = -(-int(os.environ.get("FUZZ", "280" if os.environ.get("SLOW") == "all" else "140")) // len(KINDS))
 
 
-@slow_if(lambda kind: kind in ("overrides", "yaml", "hf", "url"))
+@slow_if(lambda kind: kind in ("overrides", "yaml", "hf", "url", "csv"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_sound_samples_are_answered(kind: str) -> None:
     faults = [(ended.error[-300:], ended.fault) for ended in warm(kind) if ended.fault or (ended.refused and kind != "url")]
