@@ -55,7 +55,7 @@ LEAST_GAINS = {ANALYTICAL: 0.005, STEADY_STATE: 0.01}
 """Gain in speed below which a step does not help, by fidelity: a maximum rate is searched to half a percent. [-]"""
 
 MODELS = {ANALYTICAL: "analytical model", STEADY_STATE: "steady state"}
-"""Fidelities in words."""
+"""Names of the fidelities of steps in the text."""
 
 MODELLED = ", data sheet's price and area aside"
 """What follows where a chip has a data sheet: its figures hold for that chip alone."""

@@ -37,7 +37,7 @@ NODE_TYPES = {
     "COMM_RECV_NODE": 6,
     "COMM_COLL_NODE": 7,
 }
-"""Numbers of ``NodeType``."""
+"""Kinds of nodes with their numbers in ``NodeType`` of the schema."""
 
 COLLECTIVES = {"allreduce": 0, "allgather": 2, "multicast": 5, "all_to_all": 6, "reduce_scatter": 7, "barrier": 9}
 """Numbers of ``CollectiveCommType`` by our names."""

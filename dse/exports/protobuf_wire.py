@@ -11,7 +11,7 @@ from typing import Any
 from dse.space.errors import DesignError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Wire types."""
+"""Wire types of fields in the encoding of Protocol Buffers."""
 
 MAX_VARINT_BYTES = 10
 """Bytes of the longest varint, that of a negative number of 64 bits."""

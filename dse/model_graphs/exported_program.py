@@ -25,7 +25,7 @@ MAX_SIZE = 1 << 40
 """Values of a dimension of a tensor."""
 
 MAX_ENTRIES = 100_000
-"""Files of an archive."""
+"""Files of an archive at most, which bounds what is listed."""
 
 OLD_PROGRAM = "serialized_exported_program.json"
 INTEGER_TYPES = (1, 2, 3, 4, 5, 12)

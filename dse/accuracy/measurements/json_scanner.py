@@ -17,7 +17,7 @@ CHUNK_CHARS = 1 << 20
 MAX_VALUE_CHARS = 16 << 20
 """Largest single value that is decoded: an element of an array, or a member of an object."""
 MAX_CHARS = 8 << 30
-"""Largest file, unpacked."""
+"""Characters of an unpacked file at most."""
 
 STRUCTURE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}"]', re.DOTALL)
 """A string, a bracket, or the quote of a string whose end has not been read."""

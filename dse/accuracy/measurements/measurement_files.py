@@ -37,7 +37,7 @@ HEAD_CHARS = 65_536
 MAX_TEXT_CHARS = 16_000_000
 MAX_LINE_CHARS = 1_000_000
 TRACE_EVENTS = "traceEvents"
-"""Key of a trace's events."""
+"""Key of the events in a profiler's JSON trace."""
 JSON_START = re.compile(r"\s*(?:\{|\[\s*[{\]])")
 """Beginning of JSON that is an object, or an array of objects; a log may begin with a bracket as well."""
 CSV_MARK = ",".join(HEADER)
