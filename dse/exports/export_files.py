@@ -9,14 +9,15 @@ import numpy as np
 from dse.documents.export_document import ExportDocument, ExportedProgramRecord, TraceSchemaRecord
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
+from dse.space.fields import integer_field
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 
 MAX_PACKETS = 200_000
 """Packets, memory requests or nodes that an export may have unless the user allows more: about 100 MB of text."""
 
-LARGEST_MAX_PACKETS = 5_000_000
-"""Largest number that the user may allow: about 2 GB of text."""
+PACKETS = integer_field("packets, requests or nodes of one program at most", high=5_000_000)
+"""Declaration of ``--max-packets``; five million are about 2 GB of text."""
 
 CHUNK_ROWS = 65_536
 """Rows that are formatted at a time."""

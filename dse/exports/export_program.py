@@ -11,7 +11,7 @@ from dse.evaluators.accounting.die_crossings import with_divided_mesh
 from dse.evaluators.cost_models.program_trace import ProgramRun
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.exports import booksim, chakra, chakra_programs, chakra_steps, dramsim3, memory_requests, ramulator
-from dse.exports.export_files import LARGEST_MAX_PACKETS, TraceSchema, make_document, write_summary
+from dse.exports.export_files import TraceSchema, make_document, write_summary
 from dse.exports.kernel_programs import PROGRAM_SOFTWARE, case_programs
 from dse.space.errors import DesignError
 from dse.space.software import software_of
@@ -35,8 +35,6 @@ def export_question(config: dict[str, Any], to: str, folder: Path, most: int) ->
     """
     if to in UNSUPPORTED:
         raise DesignError(f"export-program --to: {UNSUPPORTED[to]}")
-    if not 1 <= most <= LARGEST_MAX_PACKETS:
-        raise DesignError(f"export-program --max-packets: must be from 1 to {LARGEST_MAX_PACKETS:,}, got {most:,}")
     question = build_question(config, Path())
     why = explain_infeasibility(question.base, question.workload)
     if why is not None:

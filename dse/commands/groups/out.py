@@ -31,6 +31,8 @@ def _run_export(typed: Namespace) -> int:
 def _run_export_program(typed: Namespace) -> int:
     from dse.commands.export_output import print_export
     from dse.config.compose import run_with_hydra
+    from dse.config.record_parser import parse_setting
+    from dse.exports.export_files import MAX_PACKETS, PACKETS
     from dse.exports.export_program import SCHEMAS, UNSUPPORTED, export_question
 
     words = sorted({*SCHEMAS, *UNSUPPORTED})
@@ -38,7 +40,7 @@ def _run_export_program(typed: Namespace) -> int:
         named = suggest_nearest(typed.to, words) if typed.to else f"choose one of {', '.join(words)}"
         raise DesignError(f"export-program --to: {f'no simulator {typed.to!r}' if typed.to else 'missing'}; {named}")
     folder = Path(typed.out) if typed.out else Path("runs") / "export" / typed.to
-    most = _read_most(typed.max_packets)
+    most = parse_setting(typed.max_packets or MAX_PACKETS, PACKETS, "export-program --max-packets")
 
     def export_composed_question(config: dict[str, Any]) -> None:
         with compile_notice("export-program"):
@@ -48,21 +50,6 @@ def _run_export_program(typed: Namespace) -> int:
     typed.words = name_as_override(typed.words)
     run_with_hydra(hydra_line(typed), export_composed_question)
     return 0
-
-
-def _read_most(text: str | None) -> int:
-    """Number of ``--max-packets``.
-
-    Raises:
-        DesignError: it is no whole number.
-    """
-    from dse.exports.export_files import MAX_PACKETS
-
-    if not text:
-        return MAX_PACKETS
-    if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise DesignError(f"export-program --max-packets: expected a whole number, got {text!r}")
-    return int(text)
 
 
 def _run_schema(typed: Namespace) -> int:
