@@ -32,6 +32,7 @@ from dse.evaluators import METRICS, explain, submesh_text
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.broken_cores import repair_text
 from dse.evaluators.accounting.die_crossings import crossing_text
+from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.regions import chain_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
@@ -73,6 +74,9 @@ OPERATOR_UNITS = {
 
 PLAN_LABELS = {"inference_engine": "served by"}
 """Names of parts of a mapping in an answer, where they are too long."""
+
+MAX_NAMES = 8
+"""Metrics that are told by name."""
 
 STABLE = 0
 """Value of load_status of a load that the design keeps up with."""
@@ -298,6 +302,22 @@ class Evaluation:
     def warnings(self) -> list[str]:
         """Contention that the fidelity is known to miss for this design; empty of an infeasible one."""
         return [] if self.infeasible is not None else fidelity_warnings(self.design, self.workload, self.fidelity)
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes on what limits the answer: data sheet, contention, graphs of models, metrics of packages."""
+        whose = [text] if (text := self.external_text) else []
+        return [*remarks(self.design.chip), *self.warnings, *self.graphs, *whose]
+
+    @property
+    def external_text(self) -> str:
+        """Which metrics an installed package returned, and whose the others are; empty string without one."""
+        names = self.external
+        if not names and self.fidelity not in external_fidelities():
+            return ""
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        whose = f"{', '.join(names[:MAX_NAMES])}{more}" if names else "none"
+        return f"{whose} by {self.fidelity}; all others by the analytical model"
 
     @property
     def changes(self) -> tuple[str, ...]:

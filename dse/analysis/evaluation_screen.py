@@ -16,7 +16,6 @@ from dse.analysis.overload_advice import overload_advice
 from dse.analysis.withheld_metrics import computed_metrics
 from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import IDLE
-from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import limits
 from dse.evaluators.silicon.area import die_counts, total_area
@@ -271,12 +270,8 @@ def _fit_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
 
 def _external_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     """Which metrics an installed package returned; its numbers have no error band, as none of its errors is known."""
-    if (names := evaluation.external) or evaluation.fidelity in external_fidelities():
-        more = f" and {len(names) - MAX_FIGURES} more" if len(names) > MAX_FIGURES else ""
-        whose = (
-            f"{', '.join(names[:MAX_FIGURES])}{more} by {evaluation.fidelity}" if names else f"none by {evaluation.fidelity}"
-        )
-        yield ScreenRow("metrics", f"{whose}; all others by the analytical model", needed=True)
+    if text := evaluation.external_text:
+        yield ScreenRow("metrics", text, needed=True)
 
 
 def _requests_text(evaluation: Evaluation) -> str:

@@ -33,7 +33,7 @@ from dse.evaluators import METRICS
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.silicon import area, price
-from dse.evaluators.silicon.published import Fact, published_facts, remarks
+from dse.evaluators.silicon.published import Fact, published_facts
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
@@ -243,7 +243,7 @@ def evaluation_record(evaluation: Evaluation) -> EvaluateDocument:
         part=evaluation.part or None,
         parts_of_chip=evaluation.parts,
         published=[_fact_record(fact) for fact in published_facts(chip)],
-        remarks=[*remarks(chip), *evaluation.warnings],
+        remarks=evaluation.remarks,
         peaks={name: float(value) for name, value in peaks(chip).items()},
         design={address: value for address, value, _ in iterate_leaves(evaluation.design)},
         cases=[_case_record(result, case, note) for result, case, note in zip(evaluation.cases, cases, notes, strict=True)],

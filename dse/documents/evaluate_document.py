@@ -201,7 +201,9 @@ class EvaluateDocument(Document):
     parts_of_chip: Annotated[Mapping[str, str], "what was chosen by name of the chip's parts, by group and place"]
     published: Annotated[Sequence[FactRecord], "what a data sheet says of the chip, beside the model's own figures"]
     remarks: Annotated[
-        Sequence[str], "limits of the model that facts of the data sheet contradict, and contention that it does not count"
+        Sequence[str],
+        "limits of the model that facts of the data sheet contradict, contention that it does not count, what was read of "
+        "models from graphs, and which metrics an installed package returned",
     ]
     peaks: Annotated[
         Mapping[str, Annotated[float, "op/s"]], "of all cores of a chip, by format that its matrix engines multiply"

@@ -332,6 +332,7 @@ def test_metrics_of_a_package_are_named_and_have_no_band(monkeypatch: pytest.Mon
     assert {"tpot", "mfu"}.isdisjoint(band.metric for band in evaluation.bands)
     assert evaluation.rate_band
     assert "metrics     tpot, mfu by mine; all others by the analytical model" in repr(evaluation)
+    assert "tpot, mfu by mine; all others by the analytical model" in evaluation.remarks
     install(monkeypatch, throughput=900.0)
     assert not dse.evaluate([*words, "fidelity=mine"]).rate_band
 

@@ -322,6 +322,8 @@ def test_a_graph_answers_with_time_memory_and_cache(capsys: pytest.CaptureFixtur
     assert screen.index("counted as elements: sinh") < 250
     assert "KV cache" in screen
     assert "TPOT" in screen
+    assert print_evaluation_of(config, as_json=True) == 0
+    assert any("counted as elements: sinh" in remark for remark in json.loads(capsys.readouterr().out)["remarks"])
 
 
 def test_other_layouts_refuse_described_layers_in_one_line() -> None:
