@@ -16,8 +16,11 @@ from dse.terminal.json_text import format_json
 MAX_PACKETS = 200_000
 """Packets, memory requests or nodes that an export may have unless the user allows more: about 100 MB of text."""
 
-PACKETS = integer_field("packets, requests or nodes of one program at most", high=5_000_000)
-"""Declaration of ``--max-packets``; five million are about 2 GB of text."""
+LARGEST_MAX_PACKETS = 5_000_000
+"""Largest number that the user may allow: about 2 GB of text."""
+
+PACKETS = integer_field("packets, requests or nodes of one program at most", high=LARGEST_MAX_PACKETS)
+"""Declaration of ``--max-packets``."""
 
 CHUNK_ROWS = 65_536
 """Rows that are formatted at a time."""
