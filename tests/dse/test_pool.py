@@ -201,7 +201,9 @@ def test_a_value_that_cannot_be_sent_fails_alone(pool: MakePool) -> None:
 def test_kinds_stay_with_workers_that_know_them_and_idle_workers_help(pool: MakePool) -> None:
     made = pool()
     made.wait()
-    first = {answer.key: answer.value for answer in made.map(who, [0.2] * 4, [0, 0, 1, 1], [1.0] * 4)}
+    first = {
+        answer.key: answer.value for answer in made.map(who, [0.6] * 4, [0, 0, 1, 1], [1.0] * 4)
+    }  # who is late by less is not helped
     assert first[0] == first[1] != first[2] == first[3]
     apart = {answer.key: answer.value for answer in made.map(who, [0.1] * 5, [0, 0, 0, 0, 1], [1.0] * 5, apart=True)}
     assert apart == dict.fromkeys(range(4), first[0]) | {4: first[2]}
