@@ -29,15 +29,7 @@ def write_dramsim3(trace: RequestTrace, folder: Path) -> dict[str, Any]:
         folder / f"{trace.name}.trace", (np.array([f"0x{value:x}" for value in address.tolist()]), words, trace.cycle), " "
     )
     write_lines(folder / f"{trace.name}.ini", config_lines(trace.memory))
-    bursts = len(trace.cycle)
-    return {
-        "program": trace.name,
-        "requests": bursts,
-        "reads": int(bursts - trace.write.sum()),
-        "writes": int(trace.write.sum()),
-        "burst_bytes": bursts * float(trace.memory.access),
-        "program_bytes": trace.nbytes,
-    }
+    return trace.totals()
 
 
 def config_lines(memory: MemorySystem) -> list[str]:

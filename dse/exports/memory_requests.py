@@ -1,7 +1,7 @@
 """Memory requests of a kernel or a stream, at their places in banks, for traces of memory simulators."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,18 @@ class RequestTrace(NamedTuple):
     column: Array
     write: Array
     nbytes: float
+
+    def totals(self) -> dict[str, Any]:
+        """Requests, reads and writes, and bytes of bursts and of the program, as exports state them. [B]"""
+        bursts = len(self.cycle)
+        return {
+            "program": self.name,
+            "requests": bursts,
+            "reads": int(bursts - self.write.sum()),
+            "writes": int(self.write.sum()),
+            "burst_bytes": bursts * float(self.memory.access),
+            "program_bytes": self.nbytes,
+        }
 
 
 def stream_trace(design: Design, case: MemoryStreamCase, most: int) -> RequestTrace:

@@ -36,15 +36,7 @@ def write_ramulator(trace: RequestTrace, folder: Path) -> dict[str, Any]:
     words = np.where(trace.write, "ST", "LD")
     write_rows(folder / f"{trace.name}.trace", (words, np.array([f"0x{value:x}" for value in address.tolist()])), " ")
     write_lines(folder / f"{trace.name}.yaml", config_lines(trace.memory, f"{trace.name}.trace"))
-    bursts = len(trace.cycle)
-    return {
-        "program": trace.name,
-        "requests": bursts,
-        "reads": int(bursts - trace.write.sum()),
-        "writes": int(trace.write.sum()),
-        "burst_bytes": bursts * float(trace.memory.access),
-        "program_bytes": trace.nbytes,
-    }
+    return trace.totals()
 
 
 def config_lines(memory: MemorySystem, trace: str) -> list[str]:
