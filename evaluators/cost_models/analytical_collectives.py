@@ -61,7 +61,8 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
     bandwidth of 192 GB/s in allreduces (github.com/NVIDIA/nccl/issues/812, 2023-03-31).
 
     If the stack has a size h that reaches half of the bandwidth b, a message of s bytes has b s / (s + h): it takes as long as
-    s + h bytes take otherwise.
+    s + h bytes take otherwise. The size is that of links inside a node: over several nodes a message starts as much later as it
+    would inside one (`die_exchange_jobs.ramp_seconds` does the same).
 
     Raises:
         ClashError: the library's, of a stack that has none; another, where the stack has the library's.
@@ -72,17 +73,21 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
     if collective.algorithm == LIBRARY_OPTION:
         return library_seconds("allreduce", collective.nbytes, collective.peers, machine, recorded=collective.recorded)
     bandwidth, nbytes = network.bandwidth * achieved, collective.nbytes
-    if half_size is not None:
-        nbytes = nbytes + half_size
-    if network.nodes is None:
+
+    def inside_seconds(nbytes: Any) -> Any:
         links = DeviceGroupLinks(collective.peers, bandwidth, network.latency, network.latency_per)
-        seconds = find_allreduce(collective.algorithm, collective.phases).cost(nbytes, links).seconds
+        return find_allreduce(collective.algorithm, collective.phases).cost(nbytes, links).seconds
+
+    if network.nodes is None:
+        seconds = inside_seconds(nbytes if half_size is None else nbytes + half_size)
     else:
         nodes, members = split_into_nodes(collective.peers, network.nodes.size)
         within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
         outside = network.nodes.bandwidth / members * achieved
         between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
         seconds = allreduced(collective.algorithm, nbytes, within, between, collective.phases)
+        if half_size is not None:
+            seconds = seconds + inside_seconds(nbytes + half_size) - inside_seconds(nbytes)
     return seconds if collective.recorded else seconds + where(collective.peers > 1, call, 0.0)
 
 
@@ -108,10 +113,10 @@ def stage_message_seconds(nbytes: Any, tp: Any, machine: HardwareModel) -> tuple
     """
     assert machine.network is not None
     network, achieved, call, _, half_size = machine.network
-    sent = nbytes if half_size is None else nbytes + half_size
+    start = call if half_size is None else call + half_size / (network.bandwidth * achieved)
 
     def message(bandwidth: Any, latency: Any) -> Any:
-        return transfer_seconds(DeviceGroupLinks(2, bandwidth * achieved, latency, network.latency_per), 1, sent) + call
+        return transfer_seconds(DeviceGroupLinks(2, bandwidth * achieved, latency, network.latency_per), 1, nbytes) + start
 
     inside = message(network.bandwidth, network.latency)
     if network.nodes is None:

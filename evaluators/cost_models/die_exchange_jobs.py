@@ -80,6 +80,12 @@ class DieExchangeJob(NamedTuple):
             return self
         return self._replace(nbytes=where(self.nbytes > 0, self.nbytes + self.half, self.nbytes), half=None)
 
+    @property
+    def leaves_nodes(self) -> bool:
+        """Whether a group of dies is in more than one node."""
+        box = self.on.box if self.on.outer is not None else 0
+        return bool(box) and self.to is None and bool((self.at // box != self.at[:, :1] // box).any())
+
 
 class DieGroups(NamedTuple):
     """Places of groups of dies, and the links and algorithms of their exchanges.
@@ -238,6 +244,9 @@ SENT_BYTES = ("busiest", "sent_bytes", "hop_bytes", "boxed_bytes")
 
 def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
     """Time and link loads of an exchange by the analytical model."""
+    if job.half is not None and job.leaves_nodes:
+        cost = analytical_exchange(job._replace(half=None))
+        return cost._replace(seconds=cost.seconds + ramp_seconds(job))
     if job.half is not None:
         longer = job.full_rate_job
         share = job.nbytes / where(longer.nbytes > 0, longer.nbytes, 1.0)
@@ -254,6 +263,20 @@ def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
     if job.pattern == "all_to_all":
         return _ended(die_exchange.all_to_all_cost(job.on, job.at, job.nbytes, job.shares), job.ended)
     return reduction_cost(job.pattern, job.on, job.at, job.nbytes, job.sums)
+
+
+def ramp_seconds(job: DieExchangeJob) -> Any:
+    """Time that an exchange over several nodes loses until messages move at the whole rate of links; 0 without `half`. [s]
+
+    A collective of s bytes reaches s / (s + half) of the rate of the links on which `half` was measured, those inside a node.
+    It starts as late for it whatever the links: the time of `half` bytes at that rate. Taken at the rate between nodes, the
+    same bytes would be a start as many times longer as those links are slower, which no measurement says.
+    """
+    if job.half is None:
+        return 0.0
+    near = job._replace(on=job.on._replace(box=0, outer=None), boxed=None, half=None)
+    whole = job.full_rate_job.nbytes
+    return analytical_exchange(near._replace(nbytes=whole)).seconds - analytical_exchange(near).seconds
 
 
 def _in_turn(job: DieExchangeJob, shares: ExchangeVariants) -> ExchangeCost:

@@ -43,6 +43,8 @@ EVENTS, CYCLES = ExchangeSimulator(events_dies.simulate_messages), ExchangeSimul
 
 
 def _seconds(job: DieExchangeJob, play: events_dies.MessageSimulator) -> float:
+    if job.half is not None and job.leaves_nodes:
+        return _seconds(job._replace(half=None), play) + float(crossings.ramp_seconds(job))
     job = job.full_rate_job
     to, shares = (None if value is None else (value.shape, value.tobytes()) for value in (job.to, job.shares))
     key_values = (

@@ -1,11 +1,14 @@
 """Counts that formulas give, made once more one by one: bytes, messages, heads, draws and streams."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.evaluators.cost_models.die_exchange_jobs import analytical_exchange, exchange_activity, make_die_groups
+from dse.evaluators.cost_models.die_exchange_jobs import analytical_exchange, exchange_activity, job_cost, make_die_groups
+from dse.evaluators.cost_models.simulated_die_exchange import EVENTS
 from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment
 from dse.evaluators.graph.expert_loads import busiest_core_load, core_of_expert
 from dse.evaluators.layouts.residency import cache_bytes_per_core
@@ -106,6 +109,24 @@ def test_bytes_between_boxes_are_not_counted_inside(nbytes: int) -> None:
     activity = exchange_activity(analytical_exchange(job), job.ranks)
     assert 16 * activity.linked_bytes == pytest.approx(nbytes / 16 * inside)
     assert 16 * activity.boxed_bytes == pytest.approx(nbytes / 16 * outside)
+
+
+@pytest.mark.parametrize("pattern", ["all_to_all", "allreduce", "allgather"])
+@pytest.mark.parametrize("copies", [None, lambda boxes: 0.4])
+def test_slow_links_between_boxes_make_no_later_start(pattern: str, copies: Any) -> None:
+    """A message size that was measured in a box costs as much time over boxes, whatever their links."""
+    half, later = 17e6, []
+    group = ("linear", 1, 16, 16, 1)
+    for bandwidth in ("50 GB/s", "5 GB/s"):
+        chip = asked(*TWO, BOXES, "mapping.both.placement=linear", f"chip.nodes.bandwidth={bandwidth}").base.chip
+        plain, slow = (make_die_groups(chip, *group, copies=copies, half=size).build_job(pattern, 1e6) for size in (None, half))
+        later.append(job_cost(slow).seconds - job_cost(plain).seconds)
+        assert EVENTS.job_cost(slow).seconds - EVENTS.job_cost(plain).seconds == pytest.approx(later[0], rel=1e-9)
+        assert job_cost(slow).activity == job_cost(plain).activity
+    inside = make_die_groups(replace_leaves(chip, {"nodes.size": 16}), *group, half=half).build_job(pattern, 1e6)
+    assert later[0] == pytest.approx(later[1], rel=1e-9)
+    plain_seconds = job_cost(inside._replace(half=None)).seconds
+    assert later[0] == pytest.approx(job_cost(inside).seconds - plain_seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("chip", ["wafer64", "wafer64_nvlink"])

@@ -1,6 +1,7 @@
 """What an inference engine adds to kernels: each term has its own effect, its own row, and is seen wherever time is."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,8 +221,31 @@ def test_a_small_message_takes_as_long_as_one_longer_by_the_half_size(algorithm:
         nbytes = float(rng.uniform(1e3, 1e8))
         collective = LeadingCollective(algorithm, peers, nbytes, True, 2)
         longer = collective._replace(nbytes=nbytes + half)
-        assert die_allreduce_seconds(collective, slow) == die_allreduce_seconds(longer, plain)
-    assert die_allreduce_seconds(LeadingCollective(algorithm, 1, 1e6, True, 2), slow) == 0
+        if peers <= 8:  # in a node
+            assert die_allreduce_seconds(collective, slow) == pytest.approx(die_allreduce_seconds(longer, plain), rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALLREDUCE if name != "library"])
+@pytest.mark.parametrize("peers", [16, 32])
+def test_a_message_over_nodes_starts_as_much_later_as_one_inside(algorithm: str, peers: int) -> None:
+    """The half size was measured on links inside a node: slower links between nodes make no longer start of it."""
+    design, half = asked("chip=h100", "mapping=tensor_parallel").base, 3e6
+    plain, slow = (shared_cache_machine(*_machine_of(engine(design, terms))) for terms in ({}, {"network_half_size": half}))
+    alone = plain._replace(network=plain.network._replace(of=replace(plain.network.of, nodes=None)))
+    for nbytes in (1e3, 1e6, 3e7):
+        collective = LeadingCollective(algorithm, peers, nbytes, True, 2)
+        later = die_allreduce_seconds(collective, slow) - die_allreduce_seconds(collective, plain)
+        inside = die_allreduce_seconds(collective._replace(nbytes=half + nbytes), alone)
+        assert later == pytest.approx(inside - die_allreduce_seconds(collective, alone), rel=1e-9)
+        assert later > 0
+
+
+@pytest.mark.parametrize("words", ["chip=h100", "chip=a100"])
+def test_one_device_adds_up_nothing(words: str) -> None:
+    design = asked(words, "mapping=tensor_parallel").base
+    slow = shared_cache_machine(*_machine_of(engine(design, {"network_half_size": 3e6})))
+    for algorithm in (name for name in ALLREDUCE if name != "library"):
+        assert die_allreduce_seconds(LeadingCollective(algorithm, 1, 1e6, True, 2), slow) == 0
 
 
 @pytest.mark.parametrize("reduction", ["fp16", "bf16", "fp32", "fp8"])
