@@ -183,19 +183,24 @@ def channels_used(chip: Chip) -> Any:
 def column_memory(chip: Chip) -> ColumnMemory:
     """Channels of a chip as blocks reach them, limited by the link up each column."""
     raw = _raw(chip)
-    columns = ceil_div(chip.mesh.cols, raw.count)
-    link, side = chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock), maximum(columns // 2, 1)
+    link = port_seconds_per_byte(chip)
     if chip.die_link is None:
-        link = link * side / columns
         return raw._replace(byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
     fabric = tile_fabric(chip)
     other, most = _columns_on_other_dies(chip.mesh.cols, raw.count, fabric.die_cols)
+    columns = ceil_div(chip.mesh.cols, raw.count)
+    side = maximum(columns // 2, 1)
     slow, near = link * (fabric.crossing_word / fabric.word), minimum(fabric.die_rows / chip.mesh.rows, 1.0)
     # a block holds the links of its route: those to other dies as long as the slowest of them takes
     mean = link * near + slow * (1 - near)
-    link = (mean * side + (slow - mean) * other) / columns
+    link = maximum(link, (mean * side + (slow - mean) * other) / columns)
     latency = raw.latency + 2 * most * fabric.crossing
     return raw._replace(latency=latency, byte=maximum(raw.byte, link), crowded=maximum(raw.crowded, link))
+
+
+def port_seconds_per_byte(chip: Chip) -> Any:
+    """Time per byte of a memory channel's port on its router, which has the rate of one link. [s/B]"""
+    return chip.noc.word_cycles / (chip.noc.word_bytes * chip.clock)
 
 
 def _columns_on_other_dies(cols: Any, count: Any, die_cols: Any) -> tuple[Any, Any]:

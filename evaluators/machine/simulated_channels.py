@@ -14,6 +14,7 @@ from dse.evaluators.machine.memory_channels import (
     channels_used,
     is_faster_than_banks,
     mesh_channels,
+    port_seconds_per_byte,
 )
 from dse.space.chip import Chip
 from dse.space.dram import pseudo_channels_for_bandwidth
@@ -74,4 +75,6 @@ def _channels(chip: Chip, share: Any) -> MeshChannels:
         memory.channel_bandwidth * max(float(memory.channels / count), 1.0),
     )
     latency, crowded = float(memory.latency), float(memory.contended_efficiency)
-    return mesh_channels(memory.channel_side, count, *sides, latency, float(bandwidth * share), crowded)
+    channels = mesh_channels(memory.channel_side, count, *sides, latency, float(bandwidth * share), crowded)
+    port = float(port_seconds_per_byte(chip))
+    return channels._replace(byte=max(channels.byte, port), crowded=max(channels.crowded, port))

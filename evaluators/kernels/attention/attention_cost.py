@@ -6,8 +6,11 @@ Blocking, an item takes what its rounds take one after the other:
     + divide + sums(O)
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
-strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product.
-It is never more than that of all items one after the other.
+strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product; of an
+odd number of items, all of the last one. It is never more than that of all items one after the other. `_waited` says what
+loads are beside.
+
+A busy channel begins when the first word comes, and leaves the work on the last values (`_left`).
 
 Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
 has the time.
@@ -156,7 +159,7 @@ class ItemWork(NamedTuple):
         counts: as of `AttentionTask`.
         blocks, nbytes: as of `AttentionTask`.
         product, result: Q K^T and P V of a block of keys. [s]
-        spread, combined, vector, behind, sent: as of `ItemTimes`.
+        spread, combined, vector, behind, sent, softmax, divided, statistics, outputs: as of `ItemTimes`.
     """
 
     counts: BlockCounts
@@ -169,6 +172,12 @@ class ItemWork(NamedTuple):
     vector: Any
     behind: Any
     sent: Any
+    softmax: Any
+    divided: Any
+    statistics: Any
+    outputs: Any
+    spread_queries: Any
+    spread_keys: Any
 
 
 def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
@@ -186,10 +195,12 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
         blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
         late + max(queued - late, 0) = max(late, queued)
         spread + behind, of which `behind` has subtracted what `spread` has
+        waves x channel + left, of which `left` has subtracted the last values
         together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
 
-    Three do not, of which a box (`TileEngines.least`) has a lower bound: `again` is left out, since it shrinks where products
-    are longer; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less
+    Others do not, of which a box (`TileEngines.least`) has a lower bound: `again`, and weights of a last item that no product is
+    beside, are left out, since they shrink where products are longer; what is behind keys, queries and results is behind them
+    whole; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less
     than that of a block alone, so that waves x channel grows by more; and where roots of multicasts send for longer than an
     item takes, `behind` is left out.
     """
@@ -209,7 +220,9 @@ def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
     work = item_work(task, *machine[:2])
     spent = _spent(task, machine, work)
     return _seconds(task, spent, work) - _seconds(
-        task, _free(spent, {"combined": 0.0, "spread": 0.0, "behind": 0.0, "sent": 0.0}), work
+        task,
+        _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "behind", "sent"), 0.0)),
+        work,
     )
 
 
@@ -221,11 +234,11 @@ def time_by_resource(task: AttentionTask, machine: TileMachine) -> dict[str, Any
     spent = _spent(task, machine, work)
     free: tuple[dict[str, Any], ...] = (
         {},
-        {"combined": 0.0},
+        {"combined": 0.0, "statistics": 0.0, "outputs": 0.0},
         {"spread": 0.0, "behind": 0.0, "sent": 0.0},
-        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued"), 0.0)
+        dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued", "first_word", "last_values"), 0.0)
         | {"turns": SplitKvTimes(), "apart": _apart(task, machine, idle=True)},
-        {"vector": 0.0, "apart": 0.0},
+        {"vector": 0.0, "softmax": 0.0, "divided": 0.0, "apart": 0.0},
     )
     for name, fields in zip(TIME_PARTS, free, strict=False):
         spent = _free(spent, fields)
@@ -254,9 +267,18 @@ def item_work(
 ) -> ItemWork:
     """Time parts of one item of a group, mean over items; `given_counts` may give its known counts."""
     counts, blocks, masked, nbytes = given_counts or item_counts(task)
-    spread, combined, behind, sent = _exchanges(task, fabric, blocks, nbytes)
-    vector = _vectors(task, engines, blocks, masked)
-    return ItemWork(counts, blocks, nbytes, *_products(task, engines), spread, combined, vector, behind, sent)
+    spread, statistics, outputs, behind, sent, queries, keys = _exchanges(task, fabric, blocks, nbytes)
+    weights, scaled, divided = _vectors(task, engines, blocks, masked)
+    vector, turns_ = weights + scaled + divided, maximum(blocks, 1.0)
+    product, result = _products(task, engines)
+    combined = blocks * statistics + outputs
+    if task.of.strands > 1:  # sums of the first weights go while these multiply values, unless values are spread after them
+        hidden = statistics / 2 if engines.least is not None else minimum(statistics / 2, result)
+        combined = combined - where(task.tiling.rows > 1, 0.0, hidden)
+    return ItemWork(
+        counts, blocks, nbytes, product, result, spread, combined, vector, behind, sent, weights / turns_, divided,
+        statistics, outputs, queries, keys,
+    )  # fmt: skip
 
 
 def bound_inputs(tiling: AttentionTiling, given_counts: ItemCounts) -> tuple[Any, Any]:
@@ -278,12 +300,13 @@ def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMe
 
 def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTimes:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_, late, away, queued = _memory(task, machine, work)
+    hbm, opening, channel, ends, turns_, late, away, queued, first_word, last_values = _memory(task, machine, work)
     matrix = work.blocks * (work.product + work.result)
     pair = _pair(task, machine, work, channel) if np.any(task.paired_blocks == 2) else None
     return ItemTimes(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
-        work.behind, work.sent, queued, pair, machine.engines.least is not None,
+        work.behind, work.sent, queued, pair, machine.engines.least is not None, first_word, last_values, work.softmax,
+        work.divided, work.statistics, work.outputs,
     )  # fmt: skip
 
 
@@ -304,28 +327,39 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
         return where(
             task.paired_blocks == 2, paired.paired_seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads
         )
-    blocks = maximum(work.blocks, 1.0)
-    beside = spent.spread + spent.combined + spent.vector
-    # after the last block has come there is half of its work left, beside which what others store goes
-    left = (beside + spent.matrix) / (2 * blocks)
+    left = spent.first_word + maximum(_left(task, spent, work) - spent.queued, 0.0)
+    channels = waves_ * spent.channel + left + spent.away
     if task.of.strands == 1:
-        channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
         items = waves_ * maximum(spent.seconds, spent.sent) + spent.behind
         if spent.of_box:  # longer messages may leave the last tile less behind, but not by more than each item grows
             items = maximum(waves_ * spent.seconds + spent.behind, waves_ * spent.sent)
         items = items + spent.late + spent.ends
-        whole = served.overlapped_seconds(items, channels + spent.away)
-        return where(task.partial, split_kv_seconds(spent, waves_), whole) + spent.apart if task.of.split else whole
-    channels = waves_ * spent.channel + maximum(left - spent.queued, 0.0)
-    engines = waves_ * maximum(spent.matrix, spent.vector) + beside / blocks
-    item = spent.seconds - spent.opening
+        whole = served.overlapped_seconds(items, channels)
+        return where(task.partial, split_kv_seconds(spent, waves_, left), whole) + spent.apart if task.of.split else whole
+    item, odd = spent.seconds - spent.opening, remainder(waves_, 2)
+    # of the last two items one's weights are computed beside the other's products; a last one alone has nothing beside
+    last = spent.spread + spent.vector - maximum(work.blocks, 1.0) * spent.softmax + spent.outputs
+    if not spent.of_box:  # less where products are longer, which may be beside longer vector instructions
+        last = last + maximum(spent.softmax + spent.statistics - work.result, 0.0)
+    engines = (waves_ - odd) * maximum(spent.matrix, spent.vector) + where(odd > 0, item, last)
     engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
-    return (
-        served.overlapped_seconds(
-            maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind, channels, served.AHEAD
-        )
-        + spent.apart
-    )
+    tiles = maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind
+    return served.overlapped_seconds(tiles, channels, served.AHEAD) + spent.apart
+
+
+def _left(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
+    """Work that is left of an item when its last values have come, which channels have no part in. [s]
+
+    Its keys came before these, at the latest as long as a channel moves them. A tile that blocks has waited for both.
+    """
+    weights, product = spent.softmax + spent.statistics, work.product
+    if task.shape.latent:
+        before = product + weights
+    elif task.of.strands == 1:
+        before = weights + maximum(product - spent.last_values, 0.0)
+    else:
+        before = maximum(product + weights - spent.last_values, 0.0)
+    return before + work.result + spent.divided + spent.outputs
 
 
 def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
@@ -337,10 +371,10 @@ def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
     return product, engines.product_with_start(m, n, shape.v, each)
 
 
-def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> Any:
-    """Time of an item's vector instructions, algorithm 2 lines 11 to 28."""
+def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> tuple[Any, Any, Any]:
+    """Time of an item's vector instructions, algorithm 2 lines 11 to 28: of blocks of keys, queries and outputs."""
     softmax, again, mask, scaled, divided = _vector_times(task, engines)
-    return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask + scaled + divided
+    return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask, scaled, divided
 
 
 def _expanded(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
@@ -391,10 +425,10 @@ def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
     return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
 
 
-def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any]:
-    """Time of an item's multicasts of operands; of its sums, maxima and their way back; `behind` and `sent` of `ItemTimes`."""
+def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, ...]:
+    """Time of an item's multicasts; then `statistics`, `outputs`, `behind` and `sent` of `ItemTimes`; queries', keys'."""
     queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
-    return queries + blocks * (keys + values), 2 * blocks * statistics + outputs, behind, blocks * sent
+    return queries + blocks * (keys + values), 2 * statistics, outputs, behind, blocks * sent, queries, keys
 
 
 def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
@@ -482,8 +516,10 @@ def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple
 
 def _memory(
     task: AttentionTask, machine: TileMachine, work: ItemWork
-) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away` and `queued` of `ItemTimes`."""
+) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away`, `queued`, `first_word` and `last_values` of
+    `ItemTimes`.
+    """
     shape, tiling, fabric, memory, counts = task.shape, task.tiling, machine.fabric, machine.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
     (q_bytes, k_bytes, v_bytes, o_bytes), blocks, product, result = work.nbytes, work.blocks, work.product, work.result
@@ -512,7 +548,8 @@ def _memory(
     else:
         opening = time_load(k_bytes, q_bytes)
         opening = opening + where(shape.piece > 0, time_load(numbers), 0.0) if shape.has_selected_rows else opening
-        waited = blocks * maximum(time_load(v_bytes) - product, 0.0) + (blocks - 1) * maximum(time_load(k_bytes) - result, 0.0)
+        meanwhile = (together - 1) * k_bytes * memory.byte
+        waited = _waited(task, work, time_load, (k_bytes, v_bytes), meanwhile, of_box=machine.engines.least is not None)
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def time_channel(columns: Any) -> Any:
@@ -537,12 +574,49 @@ def _memory(
     # of a box not counted: it is less where products are longer
     hidden = shape.latent or task.of.strands > 1 or machine.engines.least is not None
     again = 0.0 if hidden else maximum(first + others * stored - product, 0.0)
-    late = first + maximum(where(counts.waves > 1, others * stored, 0.0), (counts.waves - 1) * again)
-    away, queued = fabric.post + way, maximum(columns - 1, 0.0) * stored
-    ends = away + maximum(queued - late, 0.0)
+    flight = minimum(counts.waves, task.of.strands)
+    late = first + maximum(where(counts.waves > task.of.strands, others * stored, 0.0), (counts.waves - 1) * again)
+    away = fabric.post + way
+    ends = away + maximum(maximum(columns - together, 0.0) * stored - late, 0.0)
+    queued = maximum(flight * columns - 1, 0.0) * stored
     if machine.engines.least is not None:  # of a box as on the channel itself: both are less together where memory is faster
-        queued = maximum(columns - 1, 0.0) * rows * o_bytes * where(columns * rows > 1, memory.crowded, memory.byte)
-    return opening + stored + waited, opening, time_channel(columns), ends, turns_, late, away, queued
+        queued = maximum(flight * columns - 1, 0.0) * rows * o_bytes * where(columns * rows > 1, memory.crowded, memory.byte)
+    alike = columns * flight * flight / maximum(work.blocks * counts.waves, 1.0)
+    last_values = maximum(alike, 1.0) * v_bytes * memory.byte
+    hbm, first_word = opening + together * stored + waited, time_load(0.0)
+    return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values
+
+
+def _waited(
+    task: AttentionTask, work: ItemWork, load: Callable[[Any], Any], nbytes: tuple[Any, Any], meanwhile: Any, *, of_box: bool
+) -> Any:
+    """Time for which a tile's products wait for the keys and values of an item after its first keys. [s]
+
+    Values are asked for when keys have come, while those of other tiles still come and these are spread. A tile that blocks
+    waits for both before it computes weights. Where another head is in flight, it asks for the next keys when it has multiplied
+    keys and got values, and for the next values when it has got keys and multiplied values:
+
+        block = max(product + weights + result, keys + max(values, product), values + max(keys, result))
+
+    Queries come first then, and are spread while keys come.
+
+    Args:
+        task, work: what is computed, and times of its tiles.
+        load: time of a load of so many bytes of each tile of a group.
+        nbytes: of keys and of values. [B]
+        meanwhile: that keys of other tiles of a group come by the same channel. [s]
+        of_box: for a lower bound that grows with all times.
+    """
+    (k_bytes, v_bytes), idle = nbytes, load(0.0)
+    begun = -work.spread_keys if of_box else maximum(idle - meanwhile, -work.spread_keys)
+    keys, values = load(k_bytes), load(v_bytes) - idle + begun
+    blocks, product, result = work.blocks, work.product, work.result
+    if task.of.strands == 1:
+        return blocks * maximum(values - product, 0.0) + (blocks - 1) * maximum(keys - result, 0.0)
+    before = product + work.softmax + work.statistics
+    block = maximum(keys + maximum(values, product), values + maximum(keys, result))
+    waited = maximum(values - before, 0.0) + (blocks - 1) * maximum(block - before - result, 0.0)
+    return waited - (work.spread_queries if of_box else minimum(work.spread_queries, keys - idle))
 
 
 def attention_activity(task: AttentionTask) -> Activity:

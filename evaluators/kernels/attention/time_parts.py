@@ -39,6 +39,10 @@ class ItemTimes(NamedTuple):
         queued: that a channel stores outputs of other groups than the last one.
         pair: of two blocks of queries that share keys and values.
         of_box: whether these are the least of all tiles of a box.
+        first_word: from a request to the first word of its block, where nothing is before it.
+        last_values: that channels move the last values, which come after the last keys.
+        softmax, statistics: of `vector` and `combined`, what is between both products of a block of keys.
+        divided, outputs: of `vector` and `combined`, what is after the last product.
     """
 
     hbm: Any
@@ -58,6 +62,12 @@ class ItemTimes(NamedTuple):
     queued: Any = 0.0
     pair: PairedBlockTimes | None = None
     of_box: bool = False
+    first_word: Any = 0.0
+    last_values: Any = 0.0
+    softmax: Any = 0.0
+    divided: Any = 0.0
+    statistics: Any = 0.0
+    outputs: Any = 0.0
 
     @property
     def seconds(self) -> Any:
@@ -65,7 +75,13 @@ class ItemTimes(NamedTuple):
         return self.hbm + self.spread + self.combined + self.vector + self.matrix
 
 
-def split_kv_seconds(spent: ItemTimes, waves_: Any) -> Any:
-    """Time of all waves of items with split keys, including stores and a partial last wave. [s]"""
+def split_kv_seconds(spent: ItemTimes, waves_: Any, left: Any) -> Any:
+    """Time of all waves of items with split keys, including stores and a partial last wave. [s]
+
+    Args:
+        spent: what an item costs.
+        waves_: items of a group.
+        left: that the busiest channel has no part in, before its first word and after its last one.
+    """
     before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
-    return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last) + spent.turns.away
+    return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last + left) + spent.turns.away
