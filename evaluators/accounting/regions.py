@@ -48,15 +48,15 @@ from dse.evaluators.kernels.kv import KV, find_kv_method
 from dse.evaluators.layouts.micro_batches import fastest_micro_batch_count, micro_batch_counts
 from dse.evaluators.layouts.model_weights import model_weight_bytes
 from dse.evaluators.layouts.region_algorithms import algorithm_needs, is_left_open, refuse_unknown_algorithms, region_candidates
-from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_memory import (
     VALUE,
     CoreMemory,
+    region_cache_bytes,
     region_core_memory,
     with_streamed_weights,
 )
 from dse.evaluators.layouts.regions import Region, make_region, region_blocks
-from dse.evaluators.layouts.tensor_formats import index_format, refuse_unsupported_formats
+from dse.evaluators.layouts.tensor_formats import refuse_unsupported_formats
 from dse.evaluators.machine.chip_chain import chain_crossing
 from dse.evaluators.machine.edge_memory import edge_memory
 from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
@@ -68,13 +68,12 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
-from dse.space.layers import per_reach, value_at_reach
+from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.machines import CHAIN_LENGTH
 from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping, RegionPlan
+from dse.space.mapping import Mapping, RegionPlan
 from dse.space.model import Model
-from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 from dse.space.safe_text import count_text
 
 
@@ -398,18 +397,9 @@ def _reshuffle_cost(design: Design, job: BatchArrays, machine: HardwareModel, fi
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip_of(design), _mapping_of(design), _phase_regions(design, job.model)
     resident = where(mapping.simulated_layers == 0, 1.0, mapping.simulated_layers / job.model.layers)
-    cached: Any = 0.0  # in values of 16 bits
-    precision = mapping.precision
-    for memory in sequence_memory(job.model):
-        kind = memory.layer
-        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES_BY_FORMAT[precision.kv] / VALUE)
-        cached = cached + value_at_reach(job.prompt_kept, kind.reach) * values
-        cached = cached + value_at_reach(job.prompt_kept, kind.indexed) * (
-            kind.times * memory.scores * (BYTES_BY_FORMAT[index_format(precision)] / VALUE)
-        )
-    if fixed_bytes_per_sequence(job.model, VALUE):
-        cached = cached + job.sequences * (fixed_bytes_per_sequence(job.model, VALUE) / VALUE)
-    weights = model_weight_bytes(job.model, precision) / VALUE * resident
+    # in values of 16 bits
+    cached = sum(nbytes / VALUE for nbytes in region_cache_bytes(job.model, mapping, job.prompt_kept, job.sequences))
+    weights = model_weight_bytes(job.model, mapping.precision) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0) * where(job.decode_steps > 0, 1.0, 0.0)

@@ -24,16 +24,16 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.gemm.summa_diagonal import buffers
+from dse.evaluators.layouts.cache_memory import layer_caches, sum_layer_caches
 from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import model_weight_bytes
-from dse.evaluators.layouts.tensor_formats import index_format
+from dse.evaluators.layouts.tensor_formats import value_bytes
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import maximum
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaf_at
-from dse.space.layers import value_at_reach
 from dse.space.limits import (
     Infeasibility,
     Limit,
@@ -46,7 +46,7 @@ from dse.space.limits import (
 from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, mtp_layers, sequence_memory
+from dse.space.parameter_counts import mtp_layers
 
 JOB_TYPES = {
     "products": closed_summa.SummaJob,
@@ -124,16 +124,9 @@ def hbm_bytes_by_use(
     """
     parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
     activations = max(float(live_values(part, model.hidden)) for part in parts)
-    drafted = mtp_layers(model)[0] if at.guesses else None
-    kv = states = 0.0
-    for memory in sequence_memory(model):
-        times = memory.layer.times + at.guesses * (drafted is not None and memory.layer.name == drafted.name)
-        positions, scored = (float(value_at_reach(cached, reach)) for reach in (memory.layer.reach, memory.layer.indexed))
-        kv += times * (
-            positions * memory.kv * BYTES_BY_FORMAT[precision.kv]
-            + scored * memory.scores * BYTES_BY_FORMAT[index_format(precision)]
-        )
-        states += times * sequences * (memory.state * STATE_BYTES + memory.conv * itemsize)
+    drafted = mtp_layers(model)[0].name if at.guesses else None
+    caches = layer_caches(model, value_bytes(precision), cached, sequences)
+    kv, states = sum_layer_caches(caches, lambda layer: layer.times + at.guesses * (layer.name == drafted))
     stored = model_weight_bytes(model, precision, at.guesses)
     nbytes = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
     return nbytes + ((("states", states),) if states else ())

@@ -31,7 +31,7 @@ from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
 from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.evaluators.layouts.operator_partitions import PartitionChoice, is_gather_call, offered_partitions, partitioned_blocks
 from dse.evaluators.layouts.pipelines import group_blocks, group_count
-from dse.evaluators.layouts.residency import CoreResidency, StageShares, cache_bytes_per_core, core_residency
+from dse.evaluators.layouts.residency import CoreResidency, StageShares, core_cache_bytes, core_residency
 from dse.evaluators.layouts.stage_boundaries import OperatorLine, StageCuts, cut_whole_layers, operator_line
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
@@ -463,7 +463,7 @@ def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipe
     precision = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
-        return cache_bytes_per_core(load.model, plan, cached, sequences, precision)
+        return sum(core_cache_bytes(load.model, plan, cached, sequences, precision))
 
     return request_memory(load.model, nbytes)
 

@@ -44,10 +44,8 @@ from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.kv import find_kv_method
-from dse.evaluators.layouts.region_calls import kv_widths
-from dse.evaluators.layouts.region_memory import CoreMemory
+from dse.evaluators.layouts.region_memory import CoreMemory, region_cache_bytes
 from dse.evaluators.layouts.regions import Region, make_region
-from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
@@ -55,10 +53,9 @@ from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
+from dse.space.layers import per_reach, value_of_widest_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.mapping import Mapping
 from dse.space.serving_plan import is_disaggregated, pool_phases, served_chips
 from dse.space.workload import ServingLoad
 
@@ -368,21 +365,7 @@ def _wafer_request(design: Design, load: ServingLoad) -> RequestMemory:
     mapping = _chip_and_mapping(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
-        precision = mapping.precision
-        kv, index, conv = (
-            BYTES_BY_FORMAT[precision.kv],
-            BYTES_BY_FORMAT[index_format(precision)],
-            BYTES_BY_FORMAT[precision.activations],
-        )
-        total = 0.0
-        for memory in sequence_memory(load.model):
-            layer = memory.layer
-            if layer.of.recurrence is not None:
-                total += layer.times * sequences * (memory.state * STATE_BYTES + memory.conv * conv)
-                continue
-            values = value_at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
-            total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * memory.scores * index)
-        return total
+        return float(sum(region_cache_bytes(load.model, mapping, cached, sequences)))
 
     return request_memory(load.model, nbytes).times(_chip_share(design, load))
 

@@ -24,7 +24,8 @@ from dse.evaluators.accounting.serving_instances.serving_layout import (
 )
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
-from dse.evaluators.layouts.tensor_formats import index_format
+from dse.evaluators.layouts.cache_memory import layer_caches, sum_layer_caches
+from dse.evaluators.layouts.tensor_formats import value_bytes
 from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon.energy import memory_energy_per_byte
@@ -33,13 +34,11 @@ from dse.space.chip import Chip
 from dse.space.design import PREFILL_ADDRESS, Design, UnlikePools, link_energy, receiving_bandwidth
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
-from dse.space.layers import value_at_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.serving_plan import POOL_PHASES
 from dse.space.software import SOFTWARE, software_of
 from dse.space.workload import ServingLoad
@@ -291,18 +290,10 @@ def sent_cache(design: Design, model: Model) -> RequestMemory:
 @memoize_by_identity
 def _cache_in_format(model: Model, design: Design, kv: str) -> RequestMemory:
     """KV cache of a request in a format, and states in their own, over all layers and each value once. [B]"""
-    precision = design.mapping.precision
-    itemsize, conv = BYTES_BY_FORMAT[kv], BYTES_BY_FORMAT[precision.activations]
-    index = BYTES_BY_FORMAT[index_format(precision)]
+    sizes = value_bytes(design.mapping.precision)._replace(kv=BYTES_BY_FORMAT[kv])
 
     def nbytes(cached: Any, sequences: float) -> float:
-        total = 0.0
-        for memory in sequence_memory(model):
-            kept = value_at_reach(cached, memory.layer.reach) * memory.kv * itemsize
-            scored = value_at_reach(cached, memory.layer.indexed) * memory.scores * index if memory.scores else 0.0
-            states = sequences * (memory.state * STATE_BYTES + memory.conv * conv)
-            total += memory.layer.times * float(kept + scored + states)
-        return total
+        return float(sum(sum_layer_caches(layer_caches(model, sizes, cached, sequences))))
 
     return request_memory(model, nbytes)
 
