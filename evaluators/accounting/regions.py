@@ -165,7 +165,7 @@ class RegionLayout(Layout):
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of layers, cores, routing paths and chunks of both phases."""
-        return _structural_limits(design, job)
+        return structural_limits(design, job)
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
@@ -346,7 +346,7 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
 
     def limits(changes: dict[str, Any], phase: str = "") -> list[Limit]:
         trial = replace_leaves(design if CHAIN_LENGTH not in changes else with_chain(design), changes)
-        return [limit for job in arrays for limit in all_limits(trial, job, only=phase)]
+        return [limit for job in arrays for limit in _all_limits(trial, job, phase)]
 
     for phase, plan in phase_plans(_mapping_of(design)):
         of_phase = partial(limits, phase=phase)
@@ -516,15 +516,22 @@ def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) 
     return contents
 
 
-def all_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
-    """Limits of memories and of structure, of both phases or of one."""
+def all_contents(design: Design, job: BatchArrays, only: str = "") -> list[MemoryContents]:
+    """Contents of main memory and of the fullest cores, in both phases or in one."""
     places = _phase_regions(design, job.model)
     names = [name for name in places if only in ("", name)]
-    contents = [memory for name in names for memory in _core_contents(design, job, name, places[name])]
-    return [*memory_limits((*_main_memory(design, job), *contents)), *_structural_limits(design, job, only)]
+    return [
+        *_main_memory(design, job),
+        *(memory for name in names for memory in _core_contents(design, job, name, places[name])),
+    ]
 
 
-def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+def _all_limits(design: Design, job: BatchArrays, only: str) -> list[Limit]:
+    """Limits of memories and of structure, of one phase."""
+    return [*memory_limits(all_contents(design, job, only)), *structural_limits(design, job, only)]
+
+
+def structural_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
     """Limits of layers, cores, routing paths and chunks, of both phases or of one."""
     chip, mapping = design.chip, design.mapping
     refuse_unsupported_formats(mapping.precision)

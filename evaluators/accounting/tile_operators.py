@@ -1,13 +1,11 @@
 """A chip of tiles that runs one operator at a time: work, memory, limits and breakdown rows."""
 
 from collections.abc import Callable, Iterable
-from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import analytical_attention as closed_attention
@@ -43,7 +41,6 @@ from dse.space.limits import (
     split_remedy_text,
     suggest_nearest_side,
 )
-from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
 from dse.space.parameter_counts import mtp_layers
@@ -54,9 +51,6 @@ JOB_TYPES = {
     "rows": closed_streamed.RowJob | closed_walked.BlockLoopJob,
 }
 """Of operators, and their jobs."""
-
-Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
-"""Bytes of a phase in main memory by use, and in a tile's local memory by kind of operator."""
 
 
 def no_bytes(nbytes: Any) -> float:
@@ -157,20 +151,6 @@ def group_limits(chip: Chip, mapping: Mapping) -> list[Limit]:
         limits.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
         limits.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
     return limits
-
-
-def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
-    """Limits of memories in both phases, and of tile groups."""
-    contents = [main_memory_contents(chip, parts) for parts, _ in phases.values()]
-    for phase, (_, kinds) in phases.items():
-        contents += local_memory_contents(chip, phase, kinds)
-    return [*memory_limits(contents), *group_limits(chip, mapping)]
-
-
-def tile_peak_rates(chip: Chip) -> PeakRates:
-    """Peak rates of all tiles, channels and links of one die."""
-    engine = chip.tile.matrix
-    return mesh_peak_rates(chip, engine.rows * engine.cols, main_memory(chip).bandwidth)
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:

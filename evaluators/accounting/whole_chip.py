@@ -19,9 +19,8 @@ from dse.evaluators.accounting.tile_operators import (
     local_memory_by_kind,
     local_memory_contents,
     sum_blocks,
-    tile_peak_rates,
 )
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model

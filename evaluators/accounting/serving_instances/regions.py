@@ -26,6 +26,7 @@ import numpy as np
 from dse.evaluators.accounting import regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
 from dse.evaluators.accounting.regions import REGION_LAYOUT
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
@@ -37,7 +38,7 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     kv_host_bytes,
     table_points,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
@@ -71,9 +72,13 @@ class RegionServing(InstanceLayout):
     HAS_MAIN_MEMORY = False
     POWER_ONE_BY_ONE = True
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-        return regions.all_limits(design, _longest_job(load), only=design.mapping.serving.pool or "")
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of cores for a single request with the longest prompt and longest cache; other requests queue."""
+        return regions.all_contents(design, _longest_job(load), only=design.mapping.serving.pool or "")
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of layers, cores, routing paths and chunks."""
+        return regions.structural_limits(design, _longest_job(load), only=design.mapping.serving.pool or "")
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool of wafers, with the KV memory left by its phases."""
@@ -158,10 +163,6 @@ class RegionServing(InstanceLayout):
         request = _wafer_request(design, load).times(1 / _chip_share(design, load))
         nbytes = kv_host_bytes(request, load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
-
-    def local_memory_used(self, design: Design, load: ServingLoad) -> float:
-        """Local memory in use on the fullest core for the longest request."""
-        return max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str

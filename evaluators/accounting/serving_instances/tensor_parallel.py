@@ -32,7 +32,7 @@ from dse.evaluators.accounting.engine_memory import (
     device_capacity,
     engine_limits,
 )
-from dse.evaluators.accounting.memory_contents import fuller_parts, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
@@ -62,7 +62,8 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     fractional_prompts,
     transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.serving_layout import JointParts
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
@@ -117,33 +118,40 @@ class TensorParallelServing(InstanceLayout):
     MERGEABLE_LEAVES = DEVICE_LEAVES
     USAGE_IN_BATCH = True
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
+    def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Exceeded limits of stages and replicas; empty if none are."""
         chip, mapping = _chip_and_mapping(design)
         refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
-        if violated := self.untimed_limits(design, load):
+        if (violated := self.untimed_limits(design, load)) or chip.network is None:
             return violated
-        if chip.network is not None:
-            for plan in (mapping.prefill, mapping.decode):
-                refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+        for plan in (mapping.prefill, mapping.decode):
+            refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+        return []
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of a die's memories with a request alone, which must fit: beside more of them, others wait."""
+        chip, mapping = _chip_and_mapping(design)
         fullest: tuple[tuple[str, Any], ...] = ()
         capacity = device_capacity(chip, mapping)
-        tiered: list[Limit] = []
+        tiered: list[MemoryContents] = []
         for plan, largest in zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True):
             for stage in stage_segments(load, plan):
-                # a request alone must fit: beside more of them, requests wait
                 held = held_memory(design, load, plan, load.longest - 1, largest, stage)
                 beside = EngineMemory(held.activations, held.reserved)
                 if chip.tiers is not None:
                     placement = pool_placement(design, load, plan, largest).placement
-                    tiered += memory_limits(memories_contents(chip, placement, beside.parts(mapping), capacity))
+                    tiered += memories_contents(chip, placement, beside.parts(mapping), capacity)
                     continue
                 parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
                 fullest = fuller_parts(fullest, parts) if fullest else parts
+        return tiered or [main_memory_contents(chip, fullest, capacity=capacity)]
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of ports and of an inference engine, and equal parallelism where dies do both phases."""
+        chip, mapping = _chip_and_mapping(design)
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not is_disaggregated(mapping.serving) else tp[:1] * 2
         return [
-            *(tiered or memory_limits([main_memory_contents(chip, fullest, capacity=capacity)])),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
             *(() if is_disaggregated(mapping.serving) else equal_stage_limits(mapping)),

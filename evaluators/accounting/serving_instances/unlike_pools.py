@@ -12,16 +12,14 @@ import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
 from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
-from dse.evaluators.accounting.serving_instances.serving_layout import (
-    ServedWork,
-    ServingLayout,
-    TransferWork,
-)
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.cache_memory import layer_caches, sum_layer_caches
@@ -63,6 +61,14 @@ class UnlikePoolsServing(InstanceLayout):
 
     FIDELITIES = ("analytical",)
     POWER_ONE_BY_ONE = True
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of memories of both pools."""
+        return [memory for side in pool_sides(design) for memory in side.layout.memory_contents(side.design, load)]
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of structure of each pool."""
+        return _limits_of_pools(design, lambda side: side.layout.structural_limits(side.design, load))
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
         """Limits of each pool on its own chips, those of the prefill pool under its own addresses."""
@@ -178,11 +184,6 @@ class UnlikePoolsServing(InstanceLayout):
         """Lower bounds of prompts by the prefill pool, and of decode by the other one."""
         first, last = (side.layout.work_lower_bounds(side.design, load) for side in pool_sides(design))
         return WorkLowerBounds(first.chips + last.chips, decode=last.decode, prompt=first.prompt)
-
-    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
-        """Local memory in use on the fullest core of either pool; None where neither has local memories. [B]"""
-        used = [side.layout.local_memory_used(side.design, load) for side in pool_sides(design)]
-        return max((value for value in used if value is not None), default=None)
 
     def chips_by_kind(self, design: Design) -> tuple[tuple[Chip, Any], ...]:
         """Chip of the decode pool and of the prefill pool, each with its number."""

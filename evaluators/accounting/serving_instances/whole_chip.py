@@ -13,13 +13,14 @@ or fewer requests with as many keys. Chips have no links to others: KV caches go
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits, request_room
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
@@ -38,7 +39,6 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import (
     budget_lanes,
     concurrent_requests,
     load_macs,
-    peak_flops,
     prefill_flop_per_token,
     weight_bytes_read,
 )
@@ -47,27 +47,20 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     integer_table_points,
     kv_host_bytes,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import (
-    SPENT_COLUMNS,
-    ServedWork,
-    TransferWork,
-    work_of_costs,
-)
+from dse.evaluators.accounting.serving_instances.served_work import SPENT_COLUMNS, ServedWork, TransferWork, work_of_costs
 from dse.evaluators.accounting.serving_instances.shared_part_times import SharedTimes, collect_requests
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.tile_operators import (
     JOB_TYPES,
-    Held,
+    group_limits,
     hbm_bytes_by_use,
     jobs_in_order,
-    largest_value,
     local_memory_by_kind,
-    memory_and_group_limits,
+    local_memory_contents,
     sum_blocks,
-    tile_peak_rates,
 )
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, fastest_product_rate, tile_peak_rates
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.analytical_attention import AttentionJob
@@ -88,7 +81,7 @@ from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, policies
 from dse.evaluators.silicon.area import divide_mesh
 from dse.evaluators.silicon.core_repair import settle_detours
 from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
-from dse.space.array_math import Array
+from dse.space.array_math import Array, minimum
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import fingerprint, has_equal_leaves, replace_leaves
@@ -124,15 +117,21 @@ class WholeChipServing(InstanceLayout):
         """Options in which designs of one group may differ: the dataflow of systolic arrays."""
         return () if _chip_and_mapping(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of memories for the longest request and largest iterations, and of tile groups."""
-        return memory_and_group_limits(*_chip_and_mapping(design), _held_by_phase(design, load))
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of main memory, and of a tile's local memory while each kind of operator runs, in both phases."""
+        chip, contents = _chip_and_mapping(design)[0], [*_main_contents(design, load)]
+        for phase, made_of in _largest_by_phase(design, load).items():
+            contents += local_memory_contents(chip, phase, _filled_bytes(design, load, phase, made_of))
+        return contents
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of tile groups."""
+        return group_limits(*_chip_and_mapping(design))
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool of chips."""
-        chip, mapping = _chip_and_mapping(design)
-        parts = [dict(phase_parts) for phase_parts, _ in _held_by_phase(design, load).values()]
-        free = main_memory(chip).capacity - parts[0]["weights"] - max(part["activations"] for part in parts)
+        mapping = _chip_and_mapping(design)[1]
+        free = reduce(minimum, map(request_room, _main_contents(design, load)))
         room, instances = _request_memory(design, load), []
         for rule, batch in policies_with_batch(mapping.serving):
             axes = integer_table_points(load, max_prompt_tokens(rule, batch, load.longest), batch)
@@ -168,7 +167,7 @@ class WholeChipServing(InstanceLayout):
         chip, mapping = _chip_and_mapping(design)
         brought = main_memory(chip).bandwidth
         decode = weight_bytes_read(load.model, mapping.precision) / brought if chip.l2 is None else 0.0
-        prompt = prefill_flop_per_token(load.model) / peak_flops(chip)
+        prompt = prefill_flop_per_token(load.model) / fastest_product_rate(chip)
         joules = dynamic_energy(Activity(macs=load_macs(load)), chip, activation_bytes(mapping))
         return WorkLowerBounds(
             self.device_count(design), decode=decode, prompt=prompt, lanes=budget_lanes(mapping.serving), joules=joules
@@ -180,23 +179,12 @@ class WholeChipServing(InstanceLayout):
 
     def untimed_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
         """Limits that need no iteration times: main memory, and tile groups."""
-        return memory_and_group_limits(
-            *_chip_and_mapping(design),
-            {phase: (stored_bytes, []) for phase, stored_bytes in _stored_bytes(design, load, 1).items()},
-        )
+        return [*memory_limits(_main_contents(design, load)), *self.structural_limits(design, load)]
 
     def request_capacity(self, design: Design, load: ServingLoad) -> Any:
         """Requests for which main memory has room beside the largest iterations."""
-        parts, serving = (
-            [dict(stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()],
-            _chip_and_mapping(design)[1].serving,
-        )
-        free = (
-            main_memory(_chip_and_mapping(design)[0]).capacity
-            - parts[0]["weights"]
-            - max(part["activations"] for part in parts)
-        )
-        return concurrent_requests(serving, free, _request_memory(design, load), load.longest)
+        free = reduce(minimum, map(request_room, _main_contents(design, load)))
+        return concurrent_requests(design.mapping.serving, free, _request_memory(design, load), load.longest)
 
     def decode_step_seconds(self, design: Design, load: ServingLoad, context: float) -> Any:
         """Time of an iteration that decodes one request at a context length; larger batches take no less. [s]"""
@@ -245,10 +233,6 @@ class WholeChipServing(InstanceLayout):
         chip, mapping = _chip_and_mapping(design)
         nbytes = kv_host_bytes(_request_memory(design, load), load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
-
-    def local_memory_used(self, design: Design, load: ServingLoad) -> Any:
-        """Local memory in use on a tile, by the kind of operator that takes most."""
-        return largest_value(nbytes for _, kinds in _held_by_phase(design, load).values() for _, nbytes in kinds)
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
@@ -501,13 +485,10 @@ def _step(phase: str, tokens: float, requests: float) -> StepCounts:
 
 
 @memoize_by_identity
-def _held_by_phase(design: Design, load: ServingLoad) -> dict[str, Held]:
-    """Memory contents of the largest iteration and the longest request, by phase."""
-    largest = _largest_by_phase(design, load)
-    return {
-        phase: (stored_bytes, _filled_bytes(design, load, phase, largest[phase]))
-        for phase, stored_bytes in _stored_bytes(design, load, 1).items()
-    }
+def _main_contents(design: Design, load: ServingLoad) -> list[MemoryContents]:
+    """Contents of main memory with the longest request and the largest iteration of each phase."""
+    chip = _chip_and_mapping(design)[0]
+    return [main_memory_contents(chip, stored_bytes) for stored_bytes in _stored_bytes(design, load, 1).values()]
 
 
 def _largest_by_phase(design: Design, load: ServingLoad) -> dict[str, Composition]:
