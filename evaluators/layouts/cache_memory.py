@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dse.evaluators.layouts.tensor_formats import ValueBytes
+from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.space.layers import LayerGroup, value_at_reach
 from dse.space.model import Model
 from dse.space.parameter_counts import STATE_BYTES, SequenceMemory, sequence_memory
@@ -100,6 +101,20 @@ def sum_layer_caches(caches: list[LayerCache], times: Callable[[LayerGroup], Any
     for cache in caches:
         kv, states = kv + times(cache.layer) * cache.kv, states + times(cache.layer) * cache.states
     return kv, states
+
+
+def whole_request_memory(model: Model, sizes: ValueBytes) -> RequestMemory:
+    """KV memory of a request over all layers, each value once. [B]
+
+    Args:
+        model: what is served.
+        sizes: bytes of values by format.
+    """
+
+    def nbytes(cached: Any, sequences: float) -> float:
+        return float(sum(sum_layer_caches(layer_caches(model, sizes, cached, sequences))))
+
+    return request_memory(model, nbytes)
 
 
 def resident_state_bytes(model: Model) -> tuple[float, float]:

@@ -22,9 +22,9 @@ from dse.evaluators.accounting.serving_instances.served_work import ServedWork, 
 from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
-from dse.evaluators.layouts.cache_memory import layer_caches, sum_layer_caches
+from dse.evaluators.layouts.cache_memory import whole_request_memory
 from dse.evaluators.layouts.tensor_formats import value_bytes
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon.energy import memory_energy_per_byte
 from dse.space.array_math import maximum
@@ -291,12 +291,7 @@ def sent_cache(design: Design, model: Model) -> RequestMemory:
 @memoize_by_identity
 def _cache_in_format(model: Model, design: Design, kv: str) -> RequestMemory:
     """KV cache of a request in a format, and states in their own, over all layers and each value once. [B]"""
-    sizes = value_bytes(design.mapping.precision)._replace(kv=BYTES_BY_FORMAT[kv])
-
-    def nbytes(cached: Any, sequences: float) -> float:
-        return float(sum(sum_layer_caches(layer_caches(model, sizes, cached, sequences))))
-
-    return request_memory(model, nbytes)
+    return whole_request_memory(model, value_bytes(design.mapping.precision)._replace(kv=BYTES_BY_FORMAT[kv]))
 
 
 def _added(first: RequestMemory, other: RequestMemory) -> RequestMemory:
