@@ -51,7 +51,7 @@ from dse.evaluators.accounting.multi_die_memory import (
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.die_iteration_rows import DieIteration, iteration_work_rows, run_activity
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
     prefill_flop_per_token,
@@ -94,7 +94,7 @@ from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import MultiDiePlan
-from dse.space.memoize import memoize_by_identity
+from dse.space.memoize import LastUsed, memoize_by_identity
 from dse.space.memory_tiers import prefix_tier
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import BatchCase, ServingLoad
@@ -324,14 +324,8 @@ class MultiDieServing(InstanceLayout):
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
         """Remedy text for the most violated limit of serving on many dies."""
         address = worst.limit
-        if address.endswith(".dp"):
-            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
-        if address.endswith(".microbatches"):
-            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-        if address == "mapping.serving.admission":
-            return (
-                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
-            )
+        if text := instance_remedy_text(address):
+            return text
         if address == "chip.dies":
             each = ", ".join(
                 f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
@@ -511,22 +505,18 @@ def _price_iterations(
 MEMORY = 64
 """Iteration-time functions that are kept by their keys, at most."""
 
-PRICES: dict[str, Callable[..., Array]] = {}
+_prices: LastUsed[str, Callable[..., Array]] = LastUsed(MEMORY)
 
 
 def iteration_time_function(
     design: Design, load: ServingLoad, pool: DiePool, fidelity: str, key: str = ""
 ) -> Callable[..., Array]:
     """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
-    if key in PRICES:
-        return PRICES[key]
+    if key and (known := _prices.find(key)):
+        return known
     kind = die_kind(design, load, pool)
     pricing = part_time_tables(design, load, pool, partial(_price_iterations, design, pool, fidelity, kind))
-    if key:
-        if len(PRICES) >= MEMORY:
-            PRICES.clear()
-        PRICES[key] = pricing
-    return pricing
+    return _prices.keep(key, pricing) if key else pricing
 
 
 def _copy_dies(design: Design, pool: DiePool) -> Array:

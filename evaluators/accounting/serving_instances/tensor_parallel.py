@@ -55,7 +55,7 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     stage_segments,
     tightest_stage,
 )
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
@@ -310,14 +310,8 @@ class TensorParallelServing(InstanceLayout):
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
         """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
         model = loads[0].model
-        if worst.limit.endswith(".dp"):
-            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
-        if worst.limit.endswith(".microbatches"):
-            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-        if worst.limit == "mapping.serving.admission":
-            return (
-                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
-            )
+        if text := instance_remedy_text(worst.limit):
+            return text
         if worst.limit in STAGE_LIMITS:
             return stage_remedy(worst, design, model)
         if worst.limit not in CAPACITY_LIMITS:
