@@ -39,6 +39,12 @@ CALLERS = {
         f"{SERVING}/served_work.py",
         "evaluators/accounting/serving_runs/metric_bounds.py",
     ),
+    # the largest served iteration
+    "largest_iteration": (
+        f"{SERVING}/device_memory.py",
+        f"{SERVING}/multi_die_iterations.py",
+        f"{SERVING}/whole_chip_iterations.py",
+    ),
     # peaks of a mesh's engines
     "mesh_peak_rates": ("evaluators/accounting/regions.py", "evaluators/accounting/usage.py"),
 }
@@ -87,6 +93,35 @@ def test_layouts_are_named_in_one_registry() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and names.match(node.value)
     }
     assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"space/software.py"}
+
+
+KEPT_BY_HAND = {
+    "evaluators/accounting/die_batches.py",  # what a with block collects
+    "evaluators/accounting/serving_instances/pipeline_fleet.py",  # rows are picked from what is kept
+    "evaluators/accounting/serving_instances/shared_part_times.py",  # bounded by values, not by entries
+    "evaluators/accounting/serving_runs/run_metrics.py",  # of loads as long as these live, and of a with block
+    "evaluators/accounting/serving_runs/steady_state_run.py",  # of loads as long as these live
+}
+"""Sources of the account with containers of a module that change; the list may only get shorter."""
+
+
+def test_results_are_kept_by_one_class() -> None:
+    """What is remembered between calls is a `LastUsed`, or wrapped by `memoize`; both are bounded in one place."""
+    made = {
+        place(path)
+        for path in SOURCES
+        if place(path).startswith("evaluators/accounting/")
+        for node in parsed(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _starts_empty(node.value)
+    }
+    assert made == KEPT_BY_HAND
+
+
+def _starts_empty(value: ast.expr) -> bool:
+    """Whether a value is a container that only becomes useful when something is put into it."""
+    if isinstance(value, ast.Call):
+        return not value.args and ast.unparse(value.func).split("[")[0] in {"dict", "list", "set", "WeakKeyDictionary"}
+    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
 
 
 def test_no_layout_is_probed_for_what_it_has() -> None:

@@ -44,7 +44,6 @@ from dse.evaluators.accounting.serving_instances import (
 )
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES, DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.device_memory import (
-    LargestIteration,
     fullest_stage_request,
     held_memory,
     largest_iterations,
@@ -56,6 +55,7 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     tightest_stage,
 )
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.largest_iteration import LargestIteration
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,

@@ -49,7 +49,7 @@ from dse.evaluators.accounting.serving_instances.shared_part_times import collec
 from dse.evaluators.accounting.serving_instances.whole_chip_iterations import (
     count_stored_bytes,
     divided_chip_and_mapping,
-    largest_prompt_tokens,
+    find_largest_iterations,
     make_table_points,
     order_operators,
     price_by_tables,
@@ -252,9 +252,13 @@ def _main_contents(design: Design, load: ServingLoad) -> list[MemoryContents]:
 
 def _largest_by_phase(design: Design, load: ServingLoad) -> dict[str, Composition]:
     """Iteration with the largest memory need, by phase."""
-    prompts, longest = largest_prompt_tokens(design, load), load.longest - 1
-    whole, batch = min(prompts, longest), float(int(divided_chip_and_mapping(design)[1].serving.max_batch_size))
-    return {"prefill": (prompts, (whole + 1) / 2, 0.0, 0.0), "decode": (0.0, 0.0, batch, float(longest))}
+    iterations, context = find_largest_iterations(design, load), float(load.longest - 1)
+    prompts = max(iterations, key=lambda iteration: float(iteration.prompt_tokens))
+    decodes = max(float(iteration.decodes) for iteration in iterations)
+    return {
+        "prefill": (prompts.prompts, (prompts.prompt + 1) / 2, prompts.beside, context),
+        "decode": (0.0, 0.0, decodes, context),
+    }
 
 
 def _filled_bytes(design: Design, load: ServingLoad, phase: str, made_of: Composition) -> list[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from dse.evaluators.accounting.serving_instances import (
 )
 from dse.evaluators.accounting.serving_instances import count_interpolation as counted
 from dse.evaluators.accounting.serving_instances.count_interpolation import evaluate_counts
+from dse.evaluators.accounting.serving_instances.largest_iteration import LargestIteration, largest_iteration, pool_roles
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     equal_prompts,
     integer_table_points,
@@ -378,12 +379,18 @@ def make_token_step(phase: str, tokens: float, requests: float) -> StepCounts:
 
 def count_stored_bytes(design: Design, load: ServingLoad, requests: int) -> dict[str, tuple[tuple[str, float], ...]]:
     """By phase, bytes in HBM in the largest iteration, with so many of the longest requests."""
-    mapping, longest = divided_chip_and_mapping(design)[1], load.longest - 1
-    batch, mixed = int(mapping.serving.max_batch_size), policies_with_batch(mapping.serving)[-1][0].mixed
+    precision, longest = divided_chip_and_mapping(design)[1].precision, load.longest - 1
     cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)) * requests)
-    tokens = {"prefill": largest_prompt_tokens(design, load) + batch * mixed, "decode": batch}
+    iterations = find_largest_iterations(design, load)
+    tokens = {
+        "prefill": max(iteration.prompt_tokens for iteration in iterations),
+        "decode": max(iteration.decode_tokens for iteration in iterations),
+    }
+    batch = max(float(iteration.requests) for iteration in iterations)
     return {
-        phase: hbm_bytes_by_use(load.model, make_token_step(phase, count, batch), cached, float(requests), mapping.precision)
+        phase: hbm_bytes_by_use(
+            load.model, make_token_step(phase, count, min(batch, count)), cached, float(requests), precision
+        )
         for phase, count in tokens.items()
     }
 
@@ -397,10 +404,12 @@ def find_cached_shares(design: Design, load: ServingLoad) -> dict[str, CachedSha
     return {phase: cached_shares(chip, nbytes) for phase, nbytes in stored.items()}
 
 
-def largest_prompt_tokens(design: Design, load: ServingLoad) -> int:
-    """The most of an iteration."""
+@memoize_by_identity
+def find_largest_iterations(design: Design, load: ServingLoad) -> list[LargestIteration]:
+    """Largest iteration of each pool of chips."""
     serving = divided_chip_and_mapping(design)[1].serving
-    return max(max_prompt_tokens(rule, batch, load.longest) for rule, batch in policies_with_batch(serving))
+    pools = zip(policies_with_batch(serving), pool_roles(serving), strict=True)
+    return [largest_iteration(rule, load, batch, role) for (rule, batch), role in pools]
 
 
 def divided_chip_and_mapping(design: Design) -> tuple[Chip, Mapping]:
