@@ -1,11 +1,12 @@
 """Caches of results that depend on scalars only; results that depend on arrays are recomputed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, lru_cache, wraps
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 MAX_ENTRIES = 4096
 """Results of a function that are kept."""
@@ -89,6 +90,41 @@ def memoize_by_identity(function: Callable[..., T], few: int = MAX_IDENTITIES) -
         return known[1]
 
     return look_up
+
+
+class LastUsed(Generic[K, T]):
+    """Results by key, of which the last used ones are kept.
+
+    >>> kept = LastUsed(2)
+    >>> [kept.keep(name, len(name)) for name in ("a", "bb")], kept.find("a"), kept.keep("ccc", 3), kept.find("bb"), len(kept)
+    ([1, 2], 1, 3, None, 2)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._results: dict[K, T] = {}
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def find(self, key: K) -> T | None:
+        """The result of a key, which is then the last used one; None if it is not kept."""
+        found = self._results.pop(key, None)
+        if found is not None:
+            self._results[key] = found
+        return found
+
+    def keep(self, key: K, result: T) -> T:
+        """Keep a result as the last used one, and drop what was not used for longest beyond as many as are kept."""
+        self._results.pop(key, None)
+        self._results[key] = result
+        while len(self._results) > self._most:
+            self._results.pop(next(iter(self._results)))
+        return result
+
+    def forget(self) -> None:
+        """Forget all results."""
+        self._results.clear()
 
 
 @cache

@@ -11,8 +11,11 @@ from dse.space.limits import Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
 from dse.space.memory_tiers import TIER_LIMITS
 
-CACHE, ACTIVATIONS = "KV cache", "activations"
+CACHE, STATES, ACTIVATIONS = "KV cache", "states", "activations"
 """Names of contents that metrics ask for."""
+
+GROWING = (CACHE, STATES)
+"""Contents that grow with requests."""
 
 
 class MemoryContents(NamedTuple):
@@ -71,6 +74,15 @@ def cache_scale(memory: MemoryContents) -> Any:
     """
     cache = memory.bytes_of(CACHE) if memory.cache is None else memory.cache
     return where(cache > 0, maximum(1 + (memory.capacity - memory.need) / divisor(cache), 0.0), np.nan)
+
+
+def request_room(memory: MemoryContents) -> Any:
+    """Room for the caches and states of requests beside everything else; negative where there is none. [B]
+
+    >>> request_room(MemoryContents("chip.hbm.capacity", 10.0, (("weights", 4.0), ("KV cache", 2.0), ("states", 1.0))))
+    6.0
+    """
+    return memory.capacity - sum_parts(part for part in memory.parts if part[0] not in GROWING)
 
 
 def spread_cache_scale(memories: Sequence[MemoryContents]) -> Any:

@@ -42,7 +42,7 @@ from dse.space.array_math import Array, maximum
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import Mapping, MultiDiePlan
-from dse.space.memoize import MAX_IDENTITIES, memoize
+from dse.space.memoize import MAX_IDENTITIES, LastUsed, memoize
 from dse.space.model import ExpertLayers, Model
 from dse.space.workload import BatchCase
 
@@ -316,12 +316,10 @@ def pass_work(
         rows: of dies, first and how many, that the copies of the model are on; None for all.
     """
     passes, key = list[PassWork](), (id(design), id(work.model), work.plan, die_split, fidelity, rows)
-    if key not in _CROSSINGS:
-        if len(_CROSSINGS) >= MAX_IDENTITIES:
-            _CROSSINGS.clear()
-        # what was given is kept too, so that nothing else takes its place
-        _CROSSINGS[key] = _crossing_price(kind, design, work, die_split, fidelity, rows), design, work.model
-    crossed = _CROSSINGS[key][0]
+    # what was given is kept too, so that nothing else takes its place
+    crossed, *_ = _crossings.find(key) or _crossings.keep(
+        key, (_crossing_price(kind, design, work, die_split, fidelity, rows), design, work.model)
+    )
     own, slices = kind.own(design, work, die_split.single_die, fidelity)
     for forward_pass, ran in own:
         units = tuple(
@@ -332,7 +330,7 @@ def pass_work(
     return tuple(passes), slices
 
 
-_CROSSINGS: dict[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Model]] = {}
+_crossings: LastUsed[Any, tuple[Callable[[DieExchange, str], TimedBlock], Design, Model]] = LastUsed(MAX_IDENTITIES)
 """Of the last designs and phases, who prices what dies exchange."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from dse.evaluators.graph.expert_loads import placed_experts
 from dse.evaluators.graph.operators import MIXING, Segment
 from dse.evaluators.graph.token_mixing import mixing_operators
+from dse.evaluators.layouts.cache_memory import layer_caches
 from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_values
 from dse.evaluators.layouts.multi_die import (
     DRAFT,
@@ -19,9 +20,9 @@ from dse.evaluators.layouts.multi_die import (
     layer_label,
 )
 from dse.evaluators.layouts.tensor_formats import ValueBytes
-from dse.evaluators.layouts.tensor_parallel import kv_values_per_device, state_bytes_per_device, weights_per_device
+from dse.evaluators.layouts.tensor_parallel import device_values, weights_per_device
 from dse.space.array_math import Array, ceil_div
-from dse.space.layers import MOE, layers, per_reach, value_at_reach
+from dse.space.layers import MOE, layers, per_reach
 from dse.space.memoize import memoize
 from dse.space.model import Model
 from dse.space.parameter_counts import (
@@ -32,7 +33,6 @@ from dse.space.parameter_counts import (
     norm_values,
     norms_before_feeding,
     position_values,
-    sequence_memory,
     shared_expert_width,
 )
 from dse.space.workload import BatchCase
@@ -54,18 +54,8 @@ def cache_bytes(mixes: str, model: Model, cached: Any, sequences: float, die_spl
         sequences: that have states.
         of, sizes: as they are.
     """
-    total: Any = 0.0
-    for growth in sequence_memory(model):
-        if growth.layer.name == mixes:
-            kept, scored = (value_at_reach(cached, reach) for reach in (growth.layer.reach, growth.layer.indexed))
-            total = (
-                total
-                + kept * kv_values_per_device(growth.layer.of, die_split.tp) * sizes.kv
-                + scored * growth.scores * sizes.indexed
-            )
-            state = growth.layer.of.recurrence
-            total = total if state is None else total + sequences * state_bytes_per_device(state, die_split.tp, sizes.conv)
-    return total
+    caches = layer_caches(model, sizes, cached, sequences, lambda memory: device_values(memory.layer.of, die_split.tp))
+    return sum(cache.nbytes for cache in caches if cache.layer.name == mixes)
 
 
 TABLES, ATTENTION, FFN, ROUTED = "embedding and head", "attention", "dense FFNs", "routed experts"

@@ -33,8 +33,7 @@ from dse.evaluators.accounting.partition_search import PartitionedPhase as Parti
 from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.settled_partitions import settle_partitions
-from dse.evaluators.accounting.tile_operators import tile_peak_rates
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.calls.algorithm_candidates import select_values
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import READERS
@@ -289,23 +288,14 @@ def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: A
     return main, core_memory_contents(chip, tuple(local), held.sram - held.activations - held.slices)
 
 
-def plan_limits(
-    chip: Chip, name: str, plan: PipelinePlan, held: CoreResidency, kv: Any, stages: float, groups: Any
-) -> list[Limit]:
-    """Limits of memory and parallelism of one phase.
+def parallelism_limits(chip: Chip, name: str, plan: PipelinePlan, stages: float, groups: Any) -> list[Limit]:
+    """Limits of parallelism of one phase.
 
     Args:
         chip, name, plan: of the phase.
-        held: memory of a core.
-        kv: of the cache in a core's share of HBM. [B]
         stages: into which a model can be divided.
         groups: groups that fit on the chip.
     """
-    return [*memory_limits(core_contents(chip, plan, held, kv)), *parallelism_limits(chip, name, plan, stages, groups)]
-
-
-def parallelism_limits(chip: Chip, name: str, plan: PipelinePlan, stages: float, groups: Any) -> list[Limit]:
-    """Limits of parallelism of one phase; arguments as of `plan_limits`."""
     rows, cols = group_sides_by_design(plan.placement, plan.tp)
     return [
         Limit(f"mapping.{name}.tp", maximum(rows / chip.mesh.rows, cols / chip.mesh.cols) * plan.tp, plan.tp, "1"),

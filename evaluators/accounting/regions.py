@@ -48,15 +48,15 @@ from dse.evaluators.kernels.kv import KV, find_kv_method
 from dse.evaluators.layouts.micro_batches import fastest_micro_batch_count, micro_batch_counts
 from dse.evaluators.layouts.model_weights import model_weight_bytes
 from dse.evaluators.layouts.region_algorithms import algorithm_needs, is_left_open, refuse_unknown_algorithms, region_candidates
-from dse.evaluators.layouts.region_calls import kv_widths
 from dse.evaluators.layouts.region_memory import (
     VALUE,
     CoreMemory,
+    region_cache_bytes,
     region_core_memory,
     with_streamed_weights,
 )
 from dse.evaluators.layouts.regions import Region, make_region, region_blocks
-from dse.evaluators.layouts.tensor_formats import index_format, refuse_unsupported_formats
+from dse.evaluators.layouts.tensor_formats import refuse_unsupported_formats
 from dse.evaluators.machine.chip_chain import chain_crossing
 from dse.evaluators.machine.edge_memory import edge_memory
 from dse.evaluators.machine.machine import HardwareModel, mesh_program_machine
@@ -68,13 +68,12 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.errors import choose_option
 from dse.space.fields import replace_leaves
-from dse.space.layers import per_reach, value_at_reach
+from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.machines import CHAIN_LENGTH
 from dse.space.main_memory import CAPACITY_LIMITS, has_main_memory, main_memory
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping, RegionPlan
+from dse.space.mapping import Mapping, RegionPlan
 from dse.space.model import Model
-from dse.space.parameter_counts import fixed_bytes_per_sequence, sequence_memory
 from dse.space.safe_text import count_text
 
 
@@ -166,7 +165,7 @@ class RegionLayout(Layout):
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of layers, cores, routing paths and chunks of both phases."""
-        return _structural_limits(design, job)
+        return structural_limits(design, job)
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all cores of the wafer, of its links, and of the channels at its edge."""
@@ -347,7 +346,7 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
 
     def limits(changes: dict[str, Any], phase: str = "") -> list[Limit]:
         trial = replace_leaves(design if CHAIN_LENGTH not in changes else with_chain(design), changes)
-        return [limit for job in arrays for limit in all_limits(trial, job, only=phase)]
+        return [limit for job in arrays for limit in _all_limits(trial, job, phase)]
 
     for phase, plan in phase_plans(_mapping_of(design)):
         of_phase = partial(limits, phase=phase)
@@ -398,18 +397,9 @@ def _reshuffle_cost(design: Design, job: BatchArrays, machine: HardwareModel, fi
         return KernelCost(0.0, Activity())
     chip, mapping, places = _chip_of(design), _mapping_of(design), _phase_regions(design, job.model)
     resident = where(mapping.simulated_layers == 0, 1.0, mapping.simulated_layers / job.model.layers)
-    cached: Any = 0.0  # in values of 16 bits
-    precision = mapping.precision
-    for memory in sequence_memory(job.model):
-        kind = memory.layer
-        values = kind.times * sum(kv_widths(kind.of, mapping.kv_heads)) * (BYTES_BY_FORMAT[precision.kv] / VALUE)
-        cached = cached + value_at_reach(job.prompt_kept, kind.reach) * values
-        cached = cached + value_at_reach(job.prompt_kept, kind.indexed) * (
-            kind.times * memory.scores * (BYTES_BY_FORMAT[index_format(precision)] / VALUE)
-        )
-    if fixed_bytes_per_sequence(job.model, VALUE):
-        cached = cached + job.sequences * (fixed_bytes_per_sequence(job.model, VALUE) / VALUE)
-    weights = model_weight_bytes(job.model, precision) / VALUE * resident
+    # in values of 16 bits
+    cached = sum(nbytes / VALUE for nbytes in region_cache_bytes(job.model, mapping, job.prompt_kept, job.sequences))
+    weights = model_weight_bytes(job.model, mapping.precision) / VALUE * resident
     before, after = places["prefill"], places["decode"]
     same = (before.mesh.rows == after.mesh.rows) * (before.mesh.cols == after.mesh.cols) * (before.count == after.count)
     moved = where(same, 0.0, 1.0) * where(job.decode_steps > 0, 1.0, 0.0)
@@ -526,15 +516,22 @@ def _core_contents(design: Design, job: BatchArrays, phase: str, place: Region) 
     return contents
 
 
-def all_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
-    """Limits of memories and of structure, of both phases or of one."""
+def all_contents(design: Design, job: BatchArrays, only: str = "") -> list[MemoryContents]:
+    """Contents of main memory and of the fullest cores, in both phases or in one."""
     places = _phase_regions(design, job.model)
     names = [name for name in places if only in ("", name)]
-    contents = [memory for name in names for memory in _core_contents(design, job, name, places[name])]
-    return [*memory_limits((*_main_memory(design, job), *contents)), *_structural_limits(design, job, only)]
+    return [
+        *_main_memory(design, job),
+        *(memory for name in names for memory in _core_contents(design, job, name, places[name])),
+    ]
 
 
-def _structural_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
+def _all_limits(design: Design, job: BatchArrays, only: str) -> list[Limit]:
+    """Limits of memories and of structure, of one phase."""
+    return [*memory_limits(all_contents(design, job, only)), *structural_limits(design, job, only)]
+
+
+def structural_limits(design: Design, job: BatchArrays, only: str = "") -> list[Limit]:
     """Limits of layers, cores, routing paths and chunks, of both phases or of one."""
     chip, mapping = design.chip, design.mapping
     refuse_unsupported_formats(mapping.precision)

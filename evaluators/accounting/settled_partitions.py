@@ -5,7 +5,6 @@ To choose partitions takes most of the time of a single design, and little more 
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from dse.evaluators.accounting.partition_search import ChosenPartitions
 from dse.evaluators.tuning.per_design import select_rows
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves
+from dse.space.memoize import LastUsed
 from dse.space.read_recorder import is_recording
 
 MAX_DESIGNS = 512
@@ -25,7 +25,7 @@ MAX_ENTRIES = 8192
 
 Chosen = tuple[ChosenPartitions, ...]
 
-_settled: dict[Hashable, Chosen] = {}
+_settled: LastUsed[Hashable, Chosen] = LastUsed(MAX_ENTRIES)
 
 
 def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Chosen]) -> Chosen:
@@ -40,7 +40,7 @@ def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Cho
     if count > MAX_DESIGNS or is_recording():  # what is remembered reads no setting
         return choose()
     if count == 1:
-        known = [_settled.get(_key(design, job, row)) for row in range(len(job.cases))]
+        known = [_settled.find(_key(design, job, row)) for row in range(len(job.cases))]
         if all(known):
             return _of_cases([chosen for chosen in known if chosen is not None])
     chosen_phases = choose()
@@ -48,15 +48,13 @@ def settle_partitions(design: Design, job: BatchArrays, choose: Callable[[], Cho
         single_design = select_rows(design, np.array([place]))
         for row in range(len(job.cases)):
             at = partial(_pick, row=row, place=place)
-            _settled[_key(single_design, job, row)] = tuple(chosen.map_leaves(at) for chosen in chosen_phases)
-    for key in list(islice(_settled, max(len(_settled) - MAX_ENTRIES, 0))):
-        del _settled[key]
+            _settled.keep(_key(single_design, job, row), tuple(chosen.map_leaves(at) for chosen in chosen_phases))
     return chosen_phases
 
 
 def forget_settled_partitions() -> None:
     """Forget the partitions of all designs, so that they are chosen again."""
-    _settled.clear()
+    _settled.forget()
 
 
 def _key(design: Design, job: BatchArrays, row: int) -> Hashable:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from dse.evaluators.accounting import breakdown
-from dse.evaluators.accounting import memory_contents as contents
 from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
 from dse.evaluators.accounting.decode_segments import BatchArrays
@@ -39,7 +38,7 @@ from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS, Shares, Ti
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
-from dse.space.limits import Infeasibility, Limit
+from dse.space.limits import Infeasibility
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.memory_tiers import CONTENTS
@@ -220,12 +219,9 @@ def _place_items(design: Design, items: MemoryItems) -> MemoryPlacement:
     return place_contents(design.chip, design.mapping, room, nbytes)
 
 
-def memory_limits(design: Design, held: Dict[str, Any]) -> list[Limit]:
-    """Main-memory limits of both phases."""
-    capacity = memory_capacity(design)
-    return contents.memory_limits(
-        main_memory_contents(design.chip, bytes_by_use, capacity=capacity) for bytes_by_use, _ in held.values()
-    )
+def die_contents(design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
+    """Contents of a die's main memory, without tiers."""
+    return [main_memory_contents(design.chip, items, capacity=memory_capacity(design))]
 
 
 class SharedCacheDiesLayout(MultiDieLayout):
@@ -245,7 +241,7 @@ class SharedCacheDiesLayout(MultiDieLayout):
         if design.chip.tiers is not None:
             beside = tuple((name, value) for name, value in items if _content(name) is None)
             return list(memories_contents(design.chip, _place_items(design, items), beside, memory_capacity(design)))
-        return [main_memory_contents(design.chip, items, capacity=memory_capacity(design))]
+        return die_contents(design, phase, items, slices)
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of one die with a shared cache."""

@@ -1,6 +1,5 @@
 """Models on many dies of tiles: work of one die, local memories and energy."""
 
-from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,16 +14,13 @@ from dse.evaluators.accounting.memory_contents import MemoryContents, main_memor
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
 from dse.evaluators.accounting.tile_operators import (
-    Held,
     local_memory_by_kind,
     local_memory_contents,
-    memory_and_group_limits,
     sum_blocks,
-    tile_peak_rates,
 )
-from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.kernels.kernel_cost import KernelCost
@@ -128,9 +124,14 @@ def memory_capacity(design: Design) -> Any:
     return main_memory(design.chip).capacity
 
 
-def memory_limits(design: Design, held: Dict[str, Held]) -> list[Limit]:
-    """Limits of memories in both phases, and of tile groups."""
-    return memory_and_group_limits(design.chip, design.mapping, held)
+def die_contents(design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
+    """Contents of main memory, and of a tile's local memory while each kind of operator runs."""
+    return [main_memory_contents(design.chip, items), *local_memory_contents(design.chip, phase, slices)]
+
+
+def group_limits(design: Design) -> list[Limit]:
+    """Limits of tile groups."""
+    return tiles.group_limits(design.chip, design.mapping)
 
 
 class TileDiesLayout(MultiDieLayout):
@@ -140,11 +141,11 @@ class TileDiesLayout(MultiDieLayout):
 
     def die_contents(self, design: Design, phase: str, items: MemoryItems, slices: Any) -> list[MemoryContents]:
         """Contents of main memory, and of a tile's local memory while each kind of operator runs."""
-        return [main_memory_contents(design.chip, items), *local_memory_contents(design.chip, phase, slices)]
+        return die_contents(design, phase, items, slices)
 
     def structural_limits(self, design: Design, job: BatchArrays, phases: Sequence[PhaseCost]) -> list[Limit]:
         """Limits of tile groups, and those of many dies of any kind."""
-        return [*tiles.group_limits(design.chip, design.mapping), *super().structural_limits(design, job, phases)]
+        return [*group_limits(design), *super().structural_limits(design, job, phases)]
 
     def peak_rates(self, design: Design) -> PeakRates:
         """Peak rates of all tiles and channels of one die."""

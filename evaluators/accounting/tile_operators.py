@@ -1,13 +1,11 @@
 """A chip of tiles that runs one operator at a time: work, memory, limits and breakdown rows."""
 
 from collections.abc import Callable, Iterable
-from collections.abc import Mapping as Dict
 from typing import Any
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
-from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents
 from dse.evaluators.accounting.phase import PhaseCost
-from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import analytical_attention as closed_attention
@@ -24,16 +22,16 @@ from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.attention import find_dataflow
 from dse.evaluators.kernels.gemm.summa_diagonal import buffers
+from dse.evaluators.layouts.cache_memory import layer_caches, sum_layer_caches
 from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import model_weight_bytes
-from dse.evaluators.layouts.tensor_formats import index_format
+from dse.evaluators.layouts.tensor_formats import value_bytes
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import DTYPES
 from dse.space.array_math import maximum
 from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import leaf_at
-from dse.space.layers import value_at_reach
 from dse.space.limits import (
     Infeasibility,
     Limit,
@@ -43,10 +41,9 @@ from dse.space.limits import (
     split_remedy_text,
     suggest_nearest_side,
 )
-from dse.space.main_memory import main_memory
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, mtp_layers, sequence_memory
+from dse.space.parameter_counts import mtp_layers
 
 JOB_TYPES = {
     "products": closed_summa.SummaJob,
@@ -54,9 +51,6 @@ JOB_TYPES = {
     "rows": closed_streamed.RowJob | closed_walked.BlockLoopJob,
 }
 """Of operators, and their jobs."""
-
-Held = tuple[tuple[tuple[str, float], ...], list[tuple[str, Any]]]
-"""Bytes of a phase in main memory by use, and in a tile's local memory by kind of operator."""
 
 
 def no_bytes(nbytes: Any) -> float:
@@ -124,16 +118,9 @@ def hbm_bytes_by_use(
     """
     parts, itemsize = transformer_segments(model, at), BYTES_BY_FORMAT[precision.activations]
     activations = max(float(live_values(part, model.hidden)) for part in parts)
-    drafted = mtp_layers(model)[0] if at.guesses else None
-    kv = states = 0.0
-    for memory in sequence_memory(model):
-        times = memory.layer.times + at.guesses * (drafted is not None and memory.layer.name == drafted.name)
-        positions, scored = (float(value_at_reach(cached, reach)) for reach in (memory.layer.reach, memory.layer.indexed))
-        kv += times * (
-            positions * memory.kv * BYTES_BY_FORMAT[precision.kv]
-            + scored * memory.scores * BYTES_BY_FORMAT[index_format(precision)]
-        )
-        states += times * sequences * (memory.state * STATE_BYTES + memory.conv * itemsize)
+    drafted = mtp_layers(model)[0].name if at.guesses else None
+    caches = layer_caches(model, value_bytes(precision), cached, sequences)
+    kv, states = sum_layer_caches(caches, lambda layer: layer.times + at.guesses * (layer.name == drafted))
     stored = model_weight_bytes(model, precision, at.guesses)
     nbytes = (("weights", stored), ("KV cache", kv), ("activations", activations * itemsize))
     return nbytes + ((("states", states),) if states else ())
@@ -164,20 +151,6 @@ def group_limits(chip: Chip, mapping: Mapping) -> list[Limit]:
         limits.append(divides_rows(f"{where}.gemm.rows", plan.gemm.rows, chip.mesh.rows))
         limits.append(split_limit(f"{where}.gemm.split_k", plan.gemm.split_k, plan.gemm.rows, chip.mesh.rows))
     return limits
-
-
-def memory_and_group_limits(chip: Chip, mapping: Mapping, phases: Dict[str, Held]) -> list[Limit]:
-    """Limits of memories in both phases, and of tile groups."""
-    contents = [main_memory_contents(chip, parts) for parts, _ in phases.values()]
-    for phase, (_, kinds) in phases.items():
-        contents += local_memory_contents(chip, phase, kinds)
-    return [*memory_limits(contents), *group_limits(chip, mapping)]
-
-
-def tile_peak_rates(chip: Chip) -> PeakRates:
-    """Peak rates of all tiles, channels and links of one die."""
-    engine = chip.tile.matrix
-    return mesh_peak_rates(chip, engine.rows * engine.cols, main_memory(chip).bandwidth)
 
 
 def remedy_text(worst: Infeasibility, design: Design) -> str:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.space.array_math import divisor, where
+from dse.space.array_math import divisor, maximum, where
 from dse.space.chip import Chip
+from dse.space.main_memory import main_memory
 
 MAIN_MEMORY_METRICS = frozenset({"hbm_bytes", "hbm_utilisation", "hbm_used"})
 """Metrics that do not exist without main memory."""
@@ -42,6 +43,20 @@ def mesh_peak_rates(chip: Chip, macs_per_cycle: Any, memory: Any = np.nan) -> Pe
     """
     flops = 2.0 * chip.mesh.rows * chip.mesh.cols * (macs_per_cycle * chip.clock)
     return PeakRates(flops, memory, mesh_link_bandwidth(chip))
+
+
+def tile_peak_rates(chip: Chip) -> PeakRates:
+    """Peak rates of all tiles' matrix engines, channels and links of one chip or die."""
+    engine = chip.tile.matrix
+    return mesh_peak_rates(chip, engine.rows * engine.cols, main_memory(chip).bandwidth)
+
+
+def fastest_product_rate(chip: Chip) -> Any:
+    """Highest rate of products on tiles: of their arrays, or of lanes where these may multiply and are faster. [FLOP/s]"""
+    rate = tile_peak_rates(chip).flops
+    if chip.tile.gemm_engine == "matrix":
+        return rate
+    return maximum(rate, mesh_peak_rates(chip, chip.tile.vector.lanes).flops)
 
 
 def system_peak_rates(rates: PeakRates, chips: Any) -> PeakRates:

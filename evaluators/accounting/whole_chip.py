@@ -19,9 +19,8 @@ from dse.evaluators.accounting.tile_operators import (
     local_memory_by_kind,
     local_memory_contents,
     sum_blocks,
-    tile_peak_rates,
 )
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model
@@ -30,6 +29,7 @@ from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_ti
 from dse.evaluators.cost_models.memory_read_ahead import ReadAhead, timeline_with_read_ahead
 from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
+from dse.evaluators.layouts.cache_memory import resident_state_bytes
 from dse.evaluators.layouts.tensor_formats import activation_bytes
 from dse.evaluators.layouts.whole_chip import has_read_ahead, passes_by_phase, resident_state_shares
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
@@ -42,7 +42,6 @@ from dse.space.layers import layers, per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import WholeChipPlan
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
 GROWING = (CACHE, "states")
@@ -164,13 +163,7 @@ def _in_tiles(parts: list[TimedBlock], case: BatchCase, chip: Chip, plan: WholeC
     if not share:
         return local_memory_by_kind(part.block for part in parts)
     # what updates states has those of its own layer among what is set aside
-    own = (
-        max(memory.state for memory in sequence_memory(case.model))
-        * STATE_BYTES
-        * case.batch
-        * stay
-        / (chip.mesh.rows * chip.mesh.cols)
-    )
+    own = resident_state_bytes(case.model)[1] * case.batch * stay / (chip.mesh.rows * chip.mesh.cols)
     aside = share * chip.tile.sram
     return [
         (name, nbytes + aside - (own if name == "rows" else 0.0))

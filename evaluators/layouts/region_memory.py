@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from dse.evaluators.graph.operators import MatMulOp, MatrixDim, Segment, dim_width
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.gemm.tiling import CoreMesh
+from dse.evaluators.layouts.cache_memory import KeptValues, layer_caches, sum_layer_caches
 from dse.evaluators.layouts.model_weights import ONE_TOKEN_STEP, unquantized_bytes
 from dse.evaluators.layouts.region_attention import window_segments
 from dse.evaluators.layouts.region_calls import compressed_entries, dequantize_piece, head_columns, kv_widths, product_columns
 from dse.evaluators.layouts.region_states import conv_bytes, state_bytes, working_bytes
 from dse.evaluators.layouts.regions import Region
-from dse.evaluators.layouts.tensor_formats import index_format, piece_bytes, weight_format
+from dse.evaluators.layouts.tensor_formats import index_format, piece_bytes, value_bytes, weight_format
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.layers import layers, value_at_reach
 from dse.space.mapping import FormatPlan, Mapping
@@ -25,6 +26,25 @@ from dse.space.parameter_counts import SequenceMemory, sequence_memory
 
 VALUE = 2.0
 """Bytes of an activation, and of all that is multiplied: 16 bits."""
+
+
+def region_cache_bytes(model: Model, mapping: Mapping, cached: Any, sequences: Any) -> tuple[Any, Any]:
+    """Bytes of KV caches, and of recurrent states with their convolutions, of all layers, each value once. [B], [B]
+
+    Args:
+        model, mapping: what is cached, with K and V of the heads that the mapping says.
+        cached: positions by reach of the model.
+        sequences: that have states.
+    """
+    sizes = value_bytes(mapping.precision)
+    caches = layer_caches(
+        model,
+        sizes,
+        cached,
+        sequences,
+        lambda memory: KeptValues(sum(kv_widths(memory.layer.of, mapping.kv_heads)), memory.state, memory.conv),
+    )
+    return sum_layer_caches(caches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.graph.operators import MatMulOp, Segment, dim_width
 from dse.evaluators.graph.transformer import END_SEGMENTS
+from dse.evaluators.layouts.cache_memory import KeptValues, layer_caches, sum_layer_caches
 from dse.evaluators.layouts.model_weights import (
     embedding_bytes,
     product_bytes,
     product_values,
     unquantized_bytes,
 )
-from dse.evaluators.layouts.tensor_formats import index_format, refuse_scaled_activations
+from dse.evaluators.layouts.tensor_formats import refuse_scaled_activations, value_bytes
 from dse.evaluators.serving.kv_memory import sram_shares
 from dse.space.array_math import ceil_div, maximum, minimum
-from dse.space.layers import value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, kv_values_per_token, sequence_memory, value_head_dim
+from dse.space.parameter_counts import SequenceMemory, kv_values_per_token, value_head_dim
 
 BLOCK = 512
 """Tokens of activations that a core holds at a time at most: products run block by block, and weights that are not here
@@ -131,11 +131,9 @@ def core_residency(
     row = (2 * model.hidden + widest) * act / divided
     block = minimum(minimum(tokens, BLOCK), maximum(SHARE * sram // row, MIN_SHARES))
     activations = block * row
-    kv = cache_bytes_per_core(model, plan, cached, sequences, precision) * given_share.caches
-    states = 0.0
-    if plan.state_share is not None:
-        states = state_bytes_per_core(model, plan, sequences, precision) * given_share.caches
-        kv = kv - states
+    kv, states = (nbytes * given_share.caches for nbytes in core_cache_bytes(model, plan, cached, sequences, precision))
+    if plan.state_share is None:
+        kv, states = kv + states, 0.0
     if plan.attention is not None:  # nothing is there with it but the block's input and output
         slices = maximum(slices + block * (row - widest * act / divided) - activations, 0.0)
     room = maximum(sram - activations - slices, 0.0)
@@ -192,8 +190,8 @@ def heads_per_core(model: Model, plan: PipelinePlan) -> tuple[Any, Any]:
     return float(model.heads), plan.tp
 
 
-def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequences: Any, precision: FormatPlan) -> Any:
-    """Bytes of KV caches and states per core, of all layers. [B]
+def core_cache_bytes(model: Model, plan: PipelinePlan, cached: Any, sequences: Any, precision: FormatPlan) -> tuple[Any, Any]:
+    """Bytes per core of KV caches, and of recurrent states with their convolutions, of all layers. [B], [B]
 
     Args:
         model, plan: what is divided, and how.
@@ -201,27 +199,18 @@ def cache_bytes_per_core(model: Model, plan: PipelinePlan, cached: Any, sequence
         sequences: that have states.
         precision: formats; a convolution keeps activations.
     """
-    kv, index = BYTES_BY_FORMAT[precision.kv], BYTES_BY_FORMAT[index_format(precision)]
-    total = state_bytes_per_core(model, plan, sequences, precision)
-    for memory in sequence_memory(model):
-        layer = memory.layer
-        if layer.of.recurrence is None:
-            nbytes = value_at_reach(cached, layer.reach) * (kv_values_per_core(layer.of, plan) * kv)
-            nbytes = nbytes + value_at_reach(cached, layer.indexed) * (memory.scores * index) if memory.scores else nbytes
-            total = total + layer.times * nbytes
-    return total
+    caches = layer_caches(model, value_bytes(precision), cached, sequences, lambda memory: _core_values(memory, plan))
+    return sum_layer_caches(caches)
 
 
-def state_bytes_per_core(model: Model, plan: PipelinePlan, sequences: Any, precision: FormatPlan) -> Any:
-    """Bytes per core of the recurrent states of sequences, of all layers, with convolutions. [B]"""
-    total: Any = 0.0
-    for memory in sequence_memory(model):
-        state = memory.layer.of.recurrence
-        if state is not None:
-            share = ceil_div(state.heads, plan.tp) / state.heads if plan.partition == "k" else 1.0 / plan.tp
-            nbytes = sequences * share * (memory.state * STATE_BYTES + memory.conv * BYTES_BY_FORMAT[precision.activations])
-            total = total + memory.layer.times * nbytes
-    return total
+def _core_values(memory: SequenceMemory, plan: PipelinePlan) -> KeptValues:
+    """Values that a core keeps of a layer."""
+    layer = memory.layer.of
+    if layer.recurrence is None:
+        return KeptValues(kv_values_per_core(layer, plan), 0.0, 0.0)
+    heads = layer.recurrence.heads
+    share = ceil_div(heads, plan.tp) / heads if plan.partition == "k" else 1.0 / plan.tp
+    return KeptValues(0.0, share * memory.state, share * memory.conv)
 
 
 def kv_values_per_core(model: Model, plan: PipelinePlan) -> Any:

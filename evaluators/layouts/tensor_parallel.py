@@ -41,22 +41,21 @@ from dse.evaluators.graph.operators import (
 )
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import END_SEGMENTS, transformer_segments
+from dse.evaluators.layouts.cache_memory import KeptValues, layer_caches, sum_layer_caches
 from dse.evaluators.layouts.engine_overheads import NO_TERMS, StepTerms, with_logits
 from dse.evaluators.layouts.library_problems import attention_problem, elementwise_problem, gemm_problem
 from dse.evaluators.layouts.live_activations import live_values
 from dse.evaluators.layouts.model_weights import embedding_bytes, product_bytes, unquantized_bytes
-from dse.evaluators.layouts.tensor_formats import format_product, index_format, weight_format
+from dse.evaluators.layouts.tensor_formats import format_product, index_format, value_bytes, weight_format
 from dse.evaluators.machine.tiered_reads import ROUTED
 from dse.space.array_math import ceil_div, maximum
-from dse.space.layers import LayerGroup, value_at_reach
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
-from dse.space.model import Model, RecurrentMixing
+from dse.space.model import Model
 from dse.space.number_formats import FormatRates
 from dse.space.parameter_counts import (
     STATE_BYTES,
     convolved_keys,
     kv_values_per_token,
-    sequence_memory,
     value_head_dim,
 )
 
@@ -213,10 +212,12 @@ def device_memory(
         if model.tied_embeddings and not times[HEAD]:
             weights = weights + next(_table_bytes(part, precision, tp) for part in parts if part.name == HEAD)
     experts = sum(times[part.name] * _expert_bytes(part, precision, tp) for part in parts)
-    held, most, ffn = _cached(model, tp, precision, cached, sequences, heads), 0.0, 0.0
-    kv: Any = 0.0
-    for given_part, nbytes in held:
-        kv, most = kv + times[given_part.name] * nbytes, maximum(most, layer[given_part.name] + nbytes)
+    caches = layer_caches(
+        model, value_bytes(precision), cached, sequences, lambda memory: device_values(memory.layer.of, tp, heads)
+    )
+    kv, most, ffn = sum(sum_layer_caches(caches, lambda kind: times[kind.name])), 0.0, 0.0
+    for cache in caches:
+        most = maximum(most, layer[cache.layer.name] + cache.nbytes)
     for part in parts:
         if part.kind == FEEDING:
             ffn = maximum(ffn, layer[part.name])
@@ -251,23 +252,6 @@ def _prompt_segments(model: Model) -> tuple[Segment, ...]:
     return transformer_segments(model, StepCounts("prefill", 1.0, 1.0, 1.0, 0.0))
 
 
-def _cached(
-    model: Model, tp: Any, precision: FormatPlan, cached: Any, sequences: Any, heads: str | None
-) -> list[tuple[LayerGroup, Any]]:
-    """Bytes of caches and states that one device has of a layer of each kind. [B]"""
-    cached_bytes, kv, conv = [], float(BYTES_BY_FORMAT[precision.kv]), float(BYTES_BY_FORMAT[precision.activations])
-    for memory in sequence_memory(model):
-        layer, state = memory.layer, memory.layer.of.recurrence
-        if state is not None:
-            cached_bytes.append((layer, sequences * state_bytes_per_device(state, tp, conv)))
-            continue
-        index = value_at_reach(cached, layer.indexed) * (memory.scores * BYTES_BY_FORMAT[index_format(precision)])
-        cached_bytes.append(
-            (layer, value_at_reach(cached, layer.reach) * (kv_values_per_device(layer.of, tp, heads) * kv) + index)
-        )
-    return cached_bytes
-
-
 SELECTIVE = 6.0
 """Vector operations on each entry of a state of Mamba-1: the decay and what it is of, what stays and is added, what is read."""
 
@@ -275,25 +259,24 @@ SELECTIVE = 6.0
 def kv_values_per_device(model: Model, tp: Any, heads: str | None = None) -> Any:
     """Values that one device caches per position of a layer kind. [-]
 
-    Values without heads are on each device.
-
-    A recurrent layer caches none: its state is `state_bytes_per_device`.
+    Values without heads are on each device. A recurrent layer caches none: it has states (`device_values`).
     """
     if model.recurrence is not None or model.latent is not None or model.compressed is not None or model.kv_reused:
         return kv_values_per_token(model)
     return kv_heads_per_device(MatrixDim(model.kv_heads, 1, True), tp, heads) * (model.head_dim + value_head_dim(model))
 
 
-def state_bytes_per_device(state: RecurrentMixing, tp: Any, itemsize: float) -> Any:
-    """Bytes of a sequence's state on one device, with its convolution in values of `itemsize`. [B]
+def device_values(layer: Model, tp: Any, heads: str | None = None) -> KeptValues:
+    """Values that one device keeps of a layer: of a position's cache, and of a sequence's state with its convolution.
 
     Heads of keys are on several devices where these are more, as their projection is.
     """
-    heads, keys = ceil_div(state.heads, tp), ceil_div(state.key_heads, tp)
-    kept = max(state.conv - 1, 0) * itemsize
-    return heads * (state.key_dim * state.value_dim * STATE_BYTES + state.value_dim * kept) + keys * (
-        2 * convolved_keys(state) * kept
-    )
+    state = layer.recurrence
+    if state is None:
+        return KeptValues(kv_values_per_device(layer, tp, heads), 0.0, 0.0)
+    own, keys, before = ceil_div(state.heads, tp), ceil_div(state.key_heads, tp), max(state.conv - 1, 0)
+    conv = own * (state.value_dim * before) + keys * (2 * convolved_keys(state) * before)
+    return KeptValues(0.0, own * (state.key_dim * state.value_dim), conv)
 
 
 def weights_per_device(part: Segment, tp: Any) -> Any:

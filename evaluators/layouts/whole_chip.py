@@ -60,6 +60,7 @@ from dse.evaluators.layouts.attention_requests import (
     equal_prompts,
     no_requests,
 )
+from dse.evaluators.layouts.cache_memory import resident_state_bytes
 from dse.evaluators.layouts.tensor_formats import (
     activation_bytes,
     dequantize_operations_per_value,
@@ -73,7 +74,6 @@ from dse.space.chip import Chip
 from dse.space.fields import replace_leaves
 from dse.space.mapping import BYTES_BY_FORMAT, AttentionPlan, FormatPlan, Mapping, TileGemmPlan, WholeChipPlan
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.workload import BatchCase
 
 
@@ -104,7 +104,7 @@ def passes_by_phase(
 def resident_state_shares(case: BatchCase, chip: Chip, plan: "WholeChipPlan | KernelPlan") -> tuple[float, float]:
     """Share of local memory set aside for states, and share of all states that stays there. [-], [-]"""
     share = 0.0 if plan.state_share is None else float(plan.state_share)
-    needed = case.batch * sum(memory.layer.times * memory.state for memory in sequence_memory(case.model)) * STATE_BYTES
+    needed = case.batch * resident_state_bytes(case.model)[0]
     if not share or not needed:
         return 0.0, 0.0
     return share, min(share * float(chip.tile.sram * chip.mesh.rows * chip.mesh.cols) / needed, 1.0)

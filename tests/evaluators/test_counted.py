@@ -11,7 +11,7 @@ from dse.evaluators.cost_models.die_exchange_jobs import analytical_exchange, ex
 from dse.evaluators.cost_models.simulated_die_exchange import EVENTS
 from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment
 from dse.evaluators.graph.expert_loads import busiest_core_load, core_of_expert
-from dse.evaluators.layouts.residency import cache_bytes_per_core
+from dse.evaluators.layouts.residency import core_cache_bytes
 from dse.evaluators.machine.compute_engines import ACCUMULATOR_BYTES, TileEngines
 from dse.evaluators.silicon import area
 from dse.space.chip import MatrixEngine, VectorEngine
@@ -75,8 +75,8 @@ def test_a_core_of_a_group_caches_whole_heads(kv_heads: int, tp: int, cached: in
     model = replace_leaves(question.workload.cases[0].model, {"kv_heads": kv_heads, "heads": 4 * kv_heads})
     single_plan, plan = (replace_leaves(question.base.mapping.decode, {"tp": degree}) for degree in (1, tp))
     precision = question.base.mapping.precision
-    head = cache_bytes_per_core(replace_leaves(model, {"kv_heads": 1}), single_plan, float(cached), 1.0, precision)
-    cache_bytes = cache_bytes_per_core(model, plan, float(cached), 1.0, precision)
+    head = sum(core_cache_bytes(replace_leaves(model, {"kv_heads": 1}), single_plan, float(cached), 1.0, precision))
+    cache_bytes = sum(core_cache_bytes(model, plan, float(cached), 1.0, precision))
     held = np.bincount(np.arange(max(kv_heads, tp)) % tp)[0] if kv_heads >= tp else 1
     assert cache_bytes == pytest.approx(head * held)
 

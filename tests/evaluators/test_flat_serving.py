@@ -80,18 +80,34 @@ def test_a_chunk_takes_longer_the_more_is_before_it() -> None:
     assert seconds(instance, 500, 0, 0, 0) < seconds(instance, 500, 1500, 0, 0) < seconds(instance, 2000, 0, 0, 0)
 
 
-def test_parts_of_a_price_add_up_to_the_iteration_that_is_explained() -> None:
-    """Where slices are said; else those of prompts are looked for at few lengths."""
-    texts = [
-        f"mapping.prefill.attention.{name}={size}" for name, size in (("rows", 8), ("cols", 8), ("queries", 32), ("keys", 32))
-    ]
-    for model in ("qwen3_1b7", "deepseek_v2_lite", "mixtral_8x7b"):
-        design, load = load_of(*SERVING, f"model={model}", *texts)
-        instance = service.WholeChipServing().instances(design, load, "analytical")[0]
-        for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0)):
-            whole = float(instance.pricing(*(np.array([value]) for value in (*made_of, 0.0)))[0])
-            rows = service.WholeChipServing().iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "analytical")
-            assert sum(row.seconds for row in rows) == pytest.approx(3 * whole)
+SLICES = tuple(
+    f"mapping.prefill.attention.{name}={size}" for name, size in (("rows", 8), ("cols", 8), ("queries", 32), ("keys", 32))
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model=qwen3_1b7", *SLICES),
+        ("model=mixtral_8x7b", *SLICES),
+        ("model=qwen3_1b7",),
+        ("model=deepseek_v2_lite",),
+        ("model=qwen3_1b7", "+part@chip.l2=l2_256mb"),
+    ],
+    ids=" ".join,
+)
+def test_an_iteration_has_one_price(words: tuple[str, ...]) -> None:
+    """Table, rows, power and energy agree, with a cache too, and where slices are open, for which few lengths are tried."""
+    (design, load), layout = load_of(*SERVING, *words), service.WholeChipServing()
+    instance = layout.instances(design, load, "analytical")[0]
+    for made_of in ((200.0, 100.5, 0.0, 0.0), (0.0, 0.0, 7.0, 210.0), (200.0, 100.5, 7.0, 210.0), (90.0, 145.5, 3.0, 210.0)):
+        priced = instance.more(*(np.array([value]) for value in (*made_of, 0.0)))[0, :, 0]
+        rows = layout.iteration_rows(design, load, 0, 3.0, (*made_of, 0.0), "analytical")
+        ((seconds_, joules),) = layout.iteration_energies(design, load, 0, (*made_of, 0.0), "analytical")
+        work = layout.work_of_iterations(design, load, [[(1.0, (*made_of, 0.0))]], "analytical")
+        assert sum(row.seconds for row in rows) == pytest.approx(3 * priced[0], rel=1e-12)
+        assert (seconds_, joules) == pytest.approx(priced[:2], rel=1e-12)
+        assert (work.energy(), work.memory_bytes, work.hop_bytes, work.flop) == pytest.approx(priced[1:], rel=1e-12)
 
 
 @pytest.mark.slow

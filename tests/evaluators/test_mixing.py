@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dse.evaluators.accounting.decode_segments import arrays_by_case
 from dse.evaluators.accounting.layout import layout_of
-from dse.evaluators.accounting.serving_instances import whole_chip as tiles
+from dse.evaluators.accounting.serving_instances import whole_chip_iterations as tiles
 from dse.evaluators.graph.operators import AttentionOp, IndexerOp, MatMulOp, RecurrenceOp, Segment, useful_flop
 from dse.evaluators.graph.step_counts import StepCounts, decode_steps, prefill_step
 from dse.evaluators.graph.transformer import segment_order, transformer_segments

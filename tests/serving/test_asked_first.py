@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dse.evaluators import evaluate
 from dse.evaluators.accounting import die_batches as shared_dies
 from dse.evaluators.accounting import tile_dies as dies
-from dse.evaluators.accounting.serving_instances import whole_chip
+from dse.evaluators.accounting.serving_instances import whole_chip_iterations
 from dse.space.design import Design, stack_designs
 from dse.space.fields import replace_leaves
 from dse.space.workload import Workload
@@ -66,17 +66,17 @@ def test_designs_of_several_structures_are_what_each_is_by_itself(kind: str, see
 
 def test_what_is_asked_of_several_is_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of structures that are served in three ways, and of dies that are asked alike."""
-    prices, several, sizes = whole_chip._price_parts, dies._several, list[int]()
+    prices, several, sizes = whole_chip_iterations._price_parts, dies._several, list[int]()
 
     def priced(design: Design, *others: Any) -> Any:
-        sizes.append(whole_chip.design_count(design))
+        sizes.append(whole_chip_iterations.design_count(design))
         return prices(design, *others)
 
     def worked(asked_: Any, batch: Any, selected_batch: shared_dies.DieBatch, *others: Any) -> Any:
         sizes.append(np.size(selected_batch.die.clock))
         return several(asked_, batch, selected_batch, *others)
 
-    monkeypatch.setattr(whole_chip, "_price_parts", priced)
+    monkeypatch.setattr(whole_chip_iterations, "_price_parts", priced)
     monkeypatch.setattr(dies, "_several", worked)
     for kind in KINDS:
         designs, workload = drawn(kind, 5, 4)

@@ -25,7 +25,7 @@ SERVED = [
 @slow_if(lambda words: "chip=tile_gh200" in words)
 @pytest.mark.sampled
 @pytest.mark.parametrize("words", SERVED, ids=lambda words: f"{words[0]}-{words[-1]}")
-def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_priced_before_changes_no_run(words: list[str]) -> None:
     config = compose([*words, "workload=serving", "workload.requests=60"])
     question = build_question({**config, "space": {}}, find_study_folder(config))
     (load,) = question.workload.cases
@@ -38,11 +38,11 @@ def test_what_was_priced_before_changes_no_run(words: list[str], monkeypatch: py
     batches = [int(2 ** rng.uniform(0, 8)) for _ in range(3)]
     alone = []
     for batch in batches:
-        monkeypatch.setattr(served, "TABLES", {})
-        monkeypatch.setattr(served, "ERRORS", {})
+        served.TABLES.forget()
+        served.ERRORS.forget()
         alone.append(last(batch))
-    monkeypatch.setattr(served, "TABLES", {})
-    monkeypatch.setattr(served, "ERRORS", {})
+    served.TABLES.forget()
+    served.ERRORS.forget()
     assert [last(batch) for batch in batches] == alone
     if words[0] != "chip=tile_gh200":  # whose points are where its operators are cut
         assert len(served.TABLES) == 1

@@ -2,27 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_memory
 from dse.evaluators.accounting.memory_placement import ServedPlacement, place_served, prefix_room
+from dse.evaluators.accounting.serving_instances.largest_iteration import (
+    LargestIteration,
+    largest_iteration,
+    pool_roles,
+    pool_rules,
+)
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.device_stages import stage_groups
 from dse.evaluators.layouts.tensor_parallel import DeviceMemory, device_memory
 from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
-from dse.evaluators.serving.scheduling_policy import BUDGETS, pool_policies
-from dse.space.array_math import ceil_div, maximum, minimum, where
+from dse.evaluators.serving.scheduling_policy import CHANGES
+from dse.space.array_math import where
 from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.memory_tiers import prefix_tier
 from dse.space.model import Model
-from dse.space.serving_plan import is_disaggregated, pool_phases
+from dse.space.serving_plan import pool_phases
 from dse.space.workload import ServingLoad
 
 
@@ -38,56 +44,18 @@ def stage_segments(load: ServingLoad, plan: TensorParallelPlan) -> Sequence[tupl
     return [group.order for group in stage_groups(load.model, load.guesses, plan.stages)]
 
 
-class LargestIteration(NamedTuple):
-    """Largest iteration of a pool: with the load's requests, and in an inference engine's first run.
-
-    Attributes:
-        tokens: that go through the layers at a time, in an iteration of prompts or of decodes. [token]
-        budget: token budget, or the longest request where prompts are whole. [token]
-        requests: that run at once, at most. [1]
-    """
-
-    tokens: Any
-    budget: Any
-    requests: Any
-
-
 def largest_iterations(mapping: Mapping, load: ServingLoad) -> list[LargestIteration]:
-    """Largest iteration of each pool.
-
-    Where requests that memory has no room for are computed again, a prompt is as long as what one has by then; a pool that else
-    decodes alone computes them one at a time.
-    """
-    serving, prompt, whole = mapping.serving, float(load.requests.prompt.max()), float(load.longest - 1)
-    plan = replace(serving, **dict.fromkeys(BUDGETS, 0))  # which designs differ in
-    pools, iterations, all_of = pool_policies(plan), list[LargestIteration](), len(load.requests.prompt)
+    """Largest iteration of each pool."""
+    serving = mapping.serving
     prefilled = where(serving.prefill_max_batch_size > 0, serving.prefill_max_batch_size, serving.max_batch_size)
-    for phase, rule in zip(pool_phases(serving), pools, strict=True):
-        first, last = phase == "prefill" or not is_disaggregated(serving), phase == "decode"
-        most = serving.max_batch_size if last else prefilled
-        batch = minimum(most, all_of) * 1.0
-        again = last and not rule.lifetime and not rule.swap
-        longest, together = (whole if again else prompt, batch) if first else (whole * again, 1.0)
-        own = (
-            (serving.max_batched_tokens, serving.chunk_budget_units, serving.max_chunk_tokens)
-            if last
-            else (serving.prefill_max_batched_tokens, 0, 0)
-        )
-        tokens, unit, chunk = (
-            where(value > 0, value, getattr(rule, name))
-            for name, value in zip(("tokens", "unit", "chunk"), own, strict=True)
-        )  # fmt: skip
-        budget = where(unit > 0, tokens // maximum(unit, 1) * chunk, tokens)
-        alone = 0.0 if rule.chunked else longest
-        prompts = maximum(alone, minimum(budget if rule.chunked else tokens, longest * together))
-        whole_budget = maximum(minimum(tokens, load.longest * most), load.longest)
-        stages = getattr(mapping, phase).stages
-        decodes = batch if stages == 1 else ceil_div(batch, stages)  # of a micro-batch
-        iterations.append(
-            LargestIteration(
-                maximum(prompts, decodes * (1 + load.guesses) * last), budget if rule.chunked else whole_budget, most
-            )
-        )
+    iterations = []
+    for phase, rule, role in zip(pool_phases(serving), pool_rules(serving), pool_roles(serving), strict=True):
+        if role.decodes:
+            batch, own = serving.max_batch_size, tuple(getattr(serving, name) for name in CHANGES)
+        else:
+            batch, own = prefilled, (serving.prefill_max_batched_tokens, 0, 0)
+        role = role._replace(stages=getattr(mapping, phase).stages)
+        iterations.append(largest_iteration(rule, load, batch, role, own))
     return iterations
 
 

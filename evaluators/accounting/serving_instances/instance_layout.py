@@ -43,6 +43,24 @@ TIMELINE_ITERATIONS = 2_000
 """Iterations with power in a timeline where a layout computes them one by one, in up to 10 ms each."""
 
 
+INSTANCE_REMEDIES = {
+    "dp": "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1",
+    "microbatches": "as many micro-batches are in flight as stages: mapping.both.microbatches=0",
+    "admission": "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole "
+    "prompts",
+}
+"""What to change where instances and their stages are set by other settings than those of batches, by the end of an address."""
+
+
+def instance_remedy_text(address: str) -> str:
+    """What to change where a limit of replicas, micro-batches or admission is violated; empty string for others.
+
+    >>> instance_remedy_text("mapping.decode.microbatches")
+    'as many micro-batches are in flight as stages: mapping.both.microbatches=0'
+    """
+    return INSTANCE_REMEDIES.get(address.rpartition(".")[2], "")
+
+
 class InstanceLayout(InstanceCosts):
     """A layout with equal instances in pools that are the same at any rate."""
 

@@ -16,7 +16,6 @@ from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.tensor_formats import weight_format
 from dse.evaluators.serving.kv_memory import WATERMARK, RequestMemory
 from dse.space.array_math import maximum, where
-from dse.space.chip import Chip
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan
 from dse.space.model import Model
 from dse.space.serving_plan import ServingPlan
@@ -82,15 +81,6 @@ def weight_bytes_read(model: Model, precision: FormatPlan) -> Any:
         for operator in part.operators
         if isinstance(operator, MatMulOp)
     )
-
-
-def peak_flops(chip: Chip) -> Any:
-    """Peak rate of tiles' engines: arrays, or lanes where these may multiply and are faster. [FLOP/s]"""
-    tile = chip.tile
-    macs = tile.matrix.rows * tile.matrix.cols * 1.0
-    if tile.gemm_engine != "matrix":
-        macs = maximum(macs, tile.vector.lanes)
-    return 2.0 * chip.mesh.rows * chip.mesh.cols * macs * chip.clock
 
 
 def budget_lanes(serving: ServingPlan) -> Any:

@@ -23,7 +23,7 @@ from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, pad
 from dse.evaluators.accounting.decode_segments import arrays_of_cases
 from dse.evaluators.accounting.device_rates import device_peak_rates, fastest_speedup
 from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
-from dse.evaluators.accounting.memory_contents import memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, request_room
 from dse.evaluators.accounting.memory_placement import (
     ServedPlacement,
     memories_contents,
@@ -51,10 +51,9 @@ from dse.evaluators.accounting.multi_die_memory import (
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.die_iteration_rows import DieIteration, iteration_work_rows, run_activity
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
-    peak_flops,
     prefill_flop_per_token,
     weight_bytes_read,
 )
@@ -75,9 +74,9 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
 from dse.evaluators.accounting.serving_instances.served_die import ServedDie, TightestStage
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, fastest_product_rate
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
 from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
 from dse.evaluators.layouts.engine_overheads import lone_request_host_seconds
@@ -95,7 +94,7 @@ from dse.space.design import Design
 from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import MultiDiePlan
-from dse.space.memoize import memoize_by_identity
+from dse.space.memoize import LastUsed, memoize_by_identity
 from dse.space.memory_tiers import prefix_tier
 from dse.space.software import SERVED_DIES, SERVED_POOLED_DIES, software_of
 from dse.space.workload import BatchCase, ServingLoad
@@ -120,24 +119,29 @@ class MultiDieServing(InstanceLayout):
     SHARES_TIMES = True
     POWER_ONE_BY_ONE = True
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of the layout of all instances, and memory for the longest request and largest iterations."""
-        limits, pools = _layout_check(design, load), die_pools(design, load)
-        if any(np.any(limit.need > limit.have) for limit in limits):
-            return limits
-        held, longest = {}, load.longest - 1
+    def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of the layout of all instances."""
+        return _layout_check(design, load)
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of the structure of a die, as of tile groups."""
+        return served_die(design).structural_limits(design)
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of the memories of a die of each pool, and of one that has FFNs alone."""
+        die, longest, contents = served_die(design), load.longest - 1, list[MemoryContents]()
         cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
-        for pool in pools:
+        for pool in die_pools(design, load):
             stage = _tightest_stage(design, load, pool)
-            parts = (("weights", stage.weights), ("KV cache", float(stage.kv(cached, 1.0))), *stage.beside)
+            parts = stage.parts(float(stage.kv(cached, 1.0)))
             if design.chip.tiers is not None:
                 placement = _pool_placement(design, load, pool).placement
-                limits += memory_limits(memories_contents(design.chip, placement, stage.beside, _die_capacity(design)))
+                contents += memories_contents(design.chip, placement, stage.beside, _die_capacity(design))
                 continue
-            held[pool.phase] = parts, _slice_bytes(design, load, pool)
+            contents += die.contents(design, pool.phase, parts, _slice_bytes(design, load, pool))
             if pool.of.attention:
-                held[f"{pool.phase}, FFNs"] = stage.fed, []
-        return [*limits, *served_die(design).memory_limits(design, held)]
+                contents += die.contents(design, f"{pool.phase}, FFNs", stage.fed, [])
+        return contents
 
     def request_limit_times(self, design: Design, load: ServingLoad) -> None:
         """Request the die work that limits need, so that designs are computed together."""
@@ -168,7 +172,7 @@ class MultiDieServing(InstanceLayout):
         instances = []
         for die_pool in die_pools(design, load):
             stage = _tightest_stage(design, load, die_pool)
-            free = _die_capacity(design) - stage.weights - sum(value for _, value in stage.beside)
+            free = request_room(main_memory_contents(design.chip, stage.parts(0.0), capacity=_die_capacity(design)))
             tiers: tuple[Any, ...] = ()
             prefixes = None
             if design.chip.tiers is not None:
@@ -203,7 +207,7 @@ class MultiDieServing(InstanceLayout):
         die, mapping = served_die(design), design.mapping
         before, after = (_stage_dies(plan) for plan in (mapping.prefill, mapping.decode))
         rates = die.peak_rates(design)
-        engines = rates.flops * fastest_speedup(design) if design.chip.tile is None else peak_flops(design.chip)
+        engines = rates.flops * fastest_speedup(design) if design.chip.tile is None else fastest_product_rate(design.chip)
         host = 0.0 if mapping.stack is None else lone_request_host_seconds(mapping.stack.iteration)
         decode = weight_bytes_read(load.model, mapping.precision) / (rates.memory * after) + host
         return WorkLowerBounds(
@@ -290,11 +294,6 @@ class MultiDieServing(InstanceLayout):
         energy = moved.energy + served_die(design).activity_energy(design, caches)
         return TransferWork(moved.memory_bytes + caches.memory_bytes, energy)
 
-    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
-        """Local memory in use on the fullest tile in the largest iterations; None for dies with a cache."""
-        slices = [nbytes for die_pool in die_pools(design, load) for _, nbytes in _slice_bytes(design, load, die_pool)]
-        return max(slices) if slices else None
-
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
     ) -> list[tuple[Any, Any]]:
@@ -325,14 +324,8 @@ class MultiDieServing(InstanceLayout):
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
         """Remedy text for the most violated limit of serving on many dies."""
         address = worst.limit
-        if address.endswith(".dp"):
-            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
-        if address.endswith(".microbatches"):
-            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-        if address == "mapping.serving.admission":
-            return (
-                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
-            )
+        if text := instance_remedy_text(address):
+            return text
         if address == "chip.dies":
             each = ", ".join(
                 f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
@@ -512,22 +505,18 @@ def _price_iterations(
 MEMORY = 64
 """Iteration-time functions that are kept by their keys, at most."""
 
-PRICES: dict[str, Callable[..., Array]] = {}
+_prices: LastUsed[str, Callable[..., Array]] = LastUsed(MEMORY)
 
 
 def iteration_time_function(
     design: Design, load: ServingLoad, pool: DiePool, fidelity: str, key: str = ""
 ) -> Callable[..., Array]:
     """Function from iteration compositions to seconds, by part tables; equal keys share the tables."""
-    if key in PRICES:
-        return PRICES[key]
+    if key and (known := _prices.find(key)):
+        return known
     kind = die_kind(design, load, pool)
     pricing = part_time_tables(design, load, pool, partial(_price_iterations, design, pool, fidelity, kind))
-    if key:
-        if len(PRICES) >= MEMORY:
-            PRICES.clear()
-        PRICES[key] = pricing
-    return pricing
+    return _prices.keep(key, pricing) if key else pricing
 
 
 def _copy_dies(design: Design, pool: DiePool) -> Array:
@@ -563,7 +552,8 @@ def _tile_die() -> ServedDie:
         dies.die_peak_rates,
         dies.memory_capacity,
         dies.activity_energy,
-        dies.memory_limits,
+        dies.die_contents,
+        dies.group_limits,
         dies.breakdown_rows,
         dies.remedy_text,
         dies.request_die_work,
@@ -579,7 +569,8 @@ def _shared_cache_die() -> ServedDie:
         device_peak_rates,
         dies.memory_capacity,
         dies.activity_energy,
-        dies.memory_limits,
+        dies.die_contents,
+        _no_limits,
         dies.breakdown_rows,
         dies.remedy_text,
         _request_nothing,
@@ -589,6 +580,11 @@ def _shared_cache_die() -> ServedDie:
 
 def _request_nothing(design: Design, work: BatchWork | IterationWork, split: DieSplit, fidelity: str) -> None:
     """Request no work of a die, where none is shared between designs."""
+
+
+def _no_limits(design: Design) -> list[Limit]:
+    """No limits of structure."""
+    return []
 
 
 MADE_BY_SOFTWARE = {SERVED_DIES: _tile_die, SERVED_POOLED_DIES: _shared_cache_die}

@@ -10,13 +10,14 @@ import numpy as np
 
 from dse.evaluators.accounting.multi_die_overheads import dies_terms, replica_overheads
 from dse.evaluators.accounting.serving_instances import Composition
+from dse.evaluators.accounting.serving_instances.largest_iteration import PoolRole, largest_iteration
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import IterationWork
 from dse.evaluators.layouts.multi_die import DieSplit, die_split
-from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, max_prompt_tokens, policies_with_batch
+from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, policies_with_batch
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.design import Design
 from dse.space.memoize import memoize_by_identity
@@ -91,15 +92,12 @@ def typical_iteration(load: ServingLoad, pool: DiePool) -> Composition:
 
 
 def largest_iterations(load: ServingLoad, pool: DiePool) -> list[Composition]:
-    """Iterations with most tokens: whole prompts, and the full decode batch where instances decode."""
-    longest, most = load.longest - 1, max_prompt_tokens(pool.rule, pool.batch, load.longest - 1)
-    whole = min(most, longest)
-    prompts = float(most), (whole + 1) / 2, 0.0, 0.0, 0.0
-    if pool.phase == "prefill":
-        return [prompts]
-    if not pool.both:
-        prompts = (float(longest), (longest + 1) / 2, 0.0, 0.0, 0.0)  # of a request that is computed again
-    return [prompts, (0.0, 0.0, float(ceil_div(pool.batch, pool.of.pp)), float(longest), 0.0)]
+    """Iterations with most tokens: of prompts where these are computed, and of decodes where instances decode."""
+    role = PoolRole(pool.both or pool.phase == "prefill", pool.phase == "decode", pool.of.pp)
+    largest, context = largest_iteration(pool.rule, load, pool.batch, role), float(load.longest - 1)
+    prompts = float(largest.prompts), (float(largest.prompt) + 1) / 2, float(largest.beside), context, 0.0
+    decodes = 0.0, 0.0, float(largest.decodes), context, 0.0
+    return [made_of for made_of in (prompts, decodes) if made_of[0] or made_of[2]]
 
 
 def replica_work(

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
+from dse.evaluators.accounting.memory_contents import MemoryContents, request_room
 from dse.evaluators.accounting.partition_search import PartitionedPhase, TriedPlan, fastest_plan, plan_with_partition
+from dse.evaluators.accounting.pipelines import core_contents
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.prompt_table_points import fractional_prompts
 from dse.evaluators.accounting.serving_runs import run_metrics as served
@@ -31,7 +33,7 @@ from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
 from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.evaluators.layouts.operator_partitions import PartitionChoice, is_gather_call, offered_partitions, partitioned_blocks
 from dse.evaluators.layouts.pipelines import group_blocks, group_count
-from dse.evaluators.layouts.residency import CoreResidency, StageShares, cache_bytes_per_core, core_residency
+from dse.evaluators.layouts.residency import CoreResidency, StageShares, core_cache_bytes, core_residency
 from dse.evaluators.layouts.stage_boundaries import OperatorLine, StageCuts, cut_whole_layers, operator_line
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
@@ -41,7 +43,6 @@ from dse.space.array_math import Array, ceil_div, maximum, minimum, option_index
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.layers import AttentionReach, per_reach
-from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, STAGE_CUTS, FormatPlan, Mapping, ServingPipelinePlan
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
@@ -115,10 +116,18 @@ class PipelinePool(NamedTuple):
             return self.held
         return CoreResidency(*(where(prompt > 0, *both) for both in zip(self.held, self.decode_held, strict=True)))
 
+    def contents(self, cached: Any) -> tuple[MemoryContents, MemoryContents]:
+        """Contents of a core's share of main memory with a KV cache of some bytes there, and of its local memory.
+
+        Local memory in use is that of the iterations that need more.
+        """
+        main, local = core_contents(self.chip, self.plan, self.held, cached)
+        return main, local._replace(resident=self.sram_used - local.need)
+
     @property
     def free(self) -> Any:
         """Share of main memory per core that weights leave free. [B]"""
-        return as_float(main_memory(self.chip).capacity_per_core) - as_float((1 - self.held.weights_here) * self.held.weights)
+        return as_float(request_room(self.contents(0.0)[0]))
 
 
 _KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
@@ -364,6 +373,11 @@ def iteration_calls(
     return partitioned_blocks(transformer_segments(model, at), by_word, words, plan, pool.width)
 
 
+def pool_contents(pool: PipelinePool, load: ServingLoad, mapping: Mapping) -> tuple[MemoryContents, MemoryContents]:
+    """Contents of the memories of a pool's fullest core with a longest request."""
+    return pool.contents(longest_request_bytes(pool, load, mapping))
+
+
 def longest_request_bytes(pool: PipelinePool, load: ServingLoad, mapping: Mapping) -> Any:
     """Main memory per core that the longest request takes alone. [B]"""
     whole = as_float(pool.room.request_bytes(served.longest_sequence(load)))
@@ -463,7 +477,7 @@ def pipeline_request_memory(design: Design, load: ServingLoad, plan: ServingPipe
     precision = design.mapping.precision
 
     def nbytes(cached: Any, sequences: float) -> Any:
-        return cache_bytes_per_core(load.model, plan, cached, sequences, precision)
+        return sum(core_cache_bytes(load.model, plan, cached, sequences, precision))
 
     return request_memory(load.model, nbytes)
 

@@ -4,32 +4,36 @@ Leaves are of one design, or of several with equal options, of shape (designs,).
 """
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from dse.evaluators.accounting.forward_passes import StagedPass
-from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.memory_contents import largest_use
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     PipelinePool,
     core_count,
     decode_only_cores,
     iteration_pass,
-    longest_request_bytes,
     pipeline_request_memory,
+    pool_contents,
+)
+from dse.evaluators.accounting.serving_instances.served_work import (
+    ServedWork,
+    TransferWork,
+    power_of_work,
+    usage_of_work,
 )
 from dse.evaluators.accounting.serving_runs import peak_power as peak
 from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
-from dse.evaluators.accounting.usage import PeakRates, link_utilisation, mesh_link_bandwidth, usage_of_time
+from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import dynamic_energy
-from dse.space.array_math import Array, maximum
+from dse.space.array_math import Array
 from dse.space.chip import decode_only_chip
 from dse.space.design import Design
-from dse.space.main_memory import main_memory
 from dse.space.mapping import Mapping
 from dse.space.workload import ServingLoad
 
@@ -58,32 +62,36 @@ def usage_metrics(
         span: of the run. [s]
         steady: whether the fullest iterations are the mean ones.
     """
-    spent: Any = 0.0
-    moved: Any = 0.0
+    energy: Any = 0.0
     operations: Any = 0.0
-    done, made = Activity(), dict[tuple[int, bool], StagedPass]()
+    done, passes, caches = Activity(), dict[tuple[int, bool], StagedPass](), Activity()
     for place, (pool, pool_means) in enumerate(zip(fleet, means, strict=True)):
         for mean in pool_means:
-            at = made[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _message_crowding(between, place))
+            at = passes[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _message_crowding(between, place))
             work = at.activity * mean.times
-            done, spent = done + work, spent + dynamic_energy(work, pool.chip, pool.width)
+            done, energy = done + work, energy + dynamic_energy(work, pool.chip, pool.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
     if between is not None:
         caches = transfer_activity(design, load, fleet, between, gone)
-        done, moved = done + caches, dynamic_energy(caches, design.chip)
+    moved = TransferWork(_flat_values(caches.memory_bytes), _flat_values(dynamic_energy(caches, design.chip)))
 
     def mean_watts(place: int, made_of: peak.Counts) -> Any:
-        return np.atleast_2d(_pass_watts(made[place, bool(np.any(made_of[0]))], fleet[place]))
+        return np.atleast_2d(_pass_watts(passes[place, bool(np.any(made_of[0]))], fleet[place]))
 
     def most() -> Any:
         """Caches are on their way all the time, in the mean."""
         power = mean_watts if steady else power_function(load, fleet, reader, between)
-        return _flat_values(peak.peak_power(fullest, power)) + _flat_values(moved / span)
+        return _flat_values(peak.peak_power(fullest, power)) + moved.energy / span
 
-    tokens, apart = float(load.requests.output.sum()), decode_only_cores(design)
-    return _usage_shares(design, done, operations, span) | power_metrics(
-        design.chip, lambda: [(_flat_values(spent + moved), span)], tokens, decode_cores=apart, peak=most
+    served = ServedWork(
+        _flat_values(operations),
+        _flat_values(done.memory_bytes),
+        _flat_values(done.hop_bytes + caches.hop_bytes),
+        lambda: _flat_values(energy),
     )
+    rates = PeakRates(*map(_flat_values, pipeline_peak_rates(design)))
+    kinds, apart = ((design.chip, 1.0),), decode_only_cores(design)
+    return usage_of_work(served, moved, rates, span) | power_of_work(served, moved, span, load, kinds, most, decode_cores=apart)
 
 
 def transfer_activity(
@@ -131,32 +139,17 @@ def mean_iteration_pass(
 
 def fixed_metrics(fleet: tuple[PipelinePool, ...], load: ServingLoad, mapping: Mapping) -> dict[str, Any]:
     """Metrics that do not depend on time: chips, and memory of the fullest core for a longest request."""
-    main = ((1 - pool.held.weights_here) * pool.held.weights + longest_request_bytes(pool, load, mapping) for pool in fleet)
-    return {
-        "devices": 1.0,
-        "sram_used": _flat_values(reduce(maximum, (pool.sram_used for pool in fleet))),
-        "hbm_used": _flat_values(reduce(maximum, main)),
-    }
+    contents = [memory for pool in fleet for memory in pool_contents(pool, load, mapping)]
+    uses = {"sram_used": largest_use(contents, main=False), "hbm_used": largest_use(contents, main=True)}
+    return {"devices": 1.0} | {name: _flat_values(use) for name, use in uses.items()}
 
 
 def pipeline_peak_rates(design: Design) -> PeakRates:
-    """Peak rates of all engines, channels and links of the chip, whose decode cores may differ."""
-    chip, cores = design.chip, core_count(design)
-    decode = decode_only_cores(design)
-    engines: Any = 0.0
-    channels: Any = 0.0
-    for given_chip, count in ((chip, cores - decode), (decode_only_chip(chip), decode)):
-        engines = engines + count * 2 * (given_chip.tile.matrix.rows * given_chip.tile.matrix.cols * given_chip.clock)
-        channels = channels + count / cores * main_memory(given_chip).bandwidth
-    return PeakRates(engines, channels, mesh_link_bandwidth(chip))
-
-
-def _usage_shares(design: Design, done: Activity, operations: Any, seconds: Any) -> dict[str, Any]:
-    """Usage of all of the chip's engines, channels and links in some time; idle cores have theirs."""
-    rates = pipeline_peak_rates(design)
-    values = usage_of_time(operations, done.memory_bytes, seconds, rates.flops, rates.memory)
-    values["noc_utilisation"] = link_utilisation(done.hop_bytes, rates.links, seconds)
-    return {name: _flat_values(value) for name, value in values.items()}
+    """Peak rates of all engines, channels and links of the chip, whose decode cores may differ; idle cores have theirs."""
+    decode = decode_only_cores(design) / core_count(design)
+    first, last = tile_peak_rates(design.chip), tile_peak_rates(decode_only_chip(design.chip))
+    flops, memory = ((1 - decode) * own + decode * other for own, other in zip(first[:2], last[:2], strict=True))
+    return PeakRates(flops, memory, first.links)
 
 
 def _flat_values(values: Any) -> Any:

@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.partition_search import plan_with_partition
-from dse.evaluators.accounting.pipelines import pass_rows, plan_limits, smallest_parallelism_text, with_smallest_parallelism
+from dse.evaluators.accounting.pipelines import (
+    parallelism_limits,
+    pass_rows,
+    smallest_parallelism_text,
+    with_smallest_parallelism,
+)
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power
 from dse.evaluators.accounting.serving_instances import Composition, iteration_time_key
 from dse.evaluators.accounting.serving_instances import pipelines_steady_state as standing
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
-    peak_flops,
     prefill_flop_per_token,
     weight_bytes_read,
 )
@@ -30,9 +35,9 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     core_count,
     decode_only_cores,
     iteration_pass,
-    longest_request_bytes,
     operator_set_count,
     pipeline_pools,
+    pool_contents,
     prefill_and_decode_cores,
     select_rows,
 )
@@ -58,7 +63,7 @@ from dse.evaluators.accounting.serving_runs import run_metrics as served
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.serving_runs.run_metrics import CheckedTable
 from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
-from dse.evaluators.accounting.usage import PeakRates
+from dse.evaluators.accounting.usage import PeakRates, fastest_product_rate
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.machine.machine import tile_core_machine
@@ -124,7 +129,7 @@ class PipelineServing(ServingLayout):
             else 0.0
         )
         channels = last.tp if main_memory(chip).channel_side == "core" else main_memory(chip).channels
-        each = peak_flops(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
+        each = fastest_product_rate(chip) / core_count(design) * where(apart, mapping.prefill.tp, last.tp)
         return WorkLowerBounds(
             decode_cores=decode_only_cores(design),
             decode=away / (channels * channel),
@@ -136,24 +141,22 @@ class PipelineServing(ServingLayout):
         mapping = _mapping_of(design)
         return MERGEABLE_OPTIONS if {mapping.prefill.partition, mapping.decode.partition} <= set(PARTITIONS) else ()
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of cores for both phases and of the memory of each kind of core."""
-        mapping, limits = _mapping_of(design), _core_division_limits(design)
-        if any(np.any(limit.need > limit.have) for limit in limits):
-            return limits  # nothing can be said of pipelines on cores that there are not
-        if _two_sets(design, load):
-            return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
-        fleet = pipeline_pools(design, load)
+    def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of cores for both phases: nothing can be said of pipelines on cores that there are not."""
+        limits = _core_division_limits(design)
+        if any(np.any(limit.need > limit.have) for limit in limits) or not _two_sets(design, load):
+            return limits
+        return [Limit("mapping.decode.partition", 2.0, 1.0, "layout")]
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of the fullest core's share of main memory and of its local memory, of each kind of core."""
+        return [memory for pool in pipeline_pools(design, load) for memory in pool_contents(pool, load, design.mapping)]
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of parallelism of each pool, and equal plans where the same cores serve both phases."""
+        mapping, fleet, limits = _mapping_of(design), pipeline_pools(design, load), list[Limit]()
         for pool in fleet:
-            limits += plan_limits(
-                pool.chip,
-                pool.name,
-                pool.plan,
-                pool.held,
-                longest_request_bytes(pool, load, mapping),
-                _most_stages(pool, load),
-                pool.groups,
-            )
+            limits += parallelism_limits(pool.chip, pool.name, pool.plan, _most_stages(pool, load), pool.groups)
             limits.append(Limit(f"mapping.{pool.name}.dp", pool.dp * pool.plan.pp * 1.0, maximum(pool.groups, 1) * 1.0, "1"))
         if len(fleet) == 1:
             # the same cores serve both phases

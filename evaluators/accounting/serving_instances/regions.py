@@ -26,6 +26,7 @@ import numpy as np
 from dse.evaluators.accounting import regions
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
 from dse.evaluators.accounting.regions import REGION_LAYOUT
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
@@ -37,17 +38,15 @@ from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     kv_host_bytes,
     table_points,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import transformer_segments
 from dse.evaluators.kernels.kv import find_kv_method
-from dse.evaluators.layouts.region_calls import kv_widths
-from dse.evaluators.layouts.region_memory import CoreMemory
+from dse.evaluators.layouts.region_memory import CoreMemory, region_cache_bytes
 from dse.evaluators.layouts.regions import Region, make_region
-from dse.evaluators.layouts.tensor_formats import index_format
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens, pool_policies
@@ -55,10 +54,9 @@ from dse.evaluators.silicon.energy import dynamic_energy, host_transfer_energy
 from dse.space.array_math import Array
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.layers import per_reach, value_at_reach, value_of_widest_reach
+from dse.space.layers import per_reach, value_of_widest_reach
 from dse.space.limits import Infeasibility, Limit
-from dse.space.mapping import BYTES_BY_FORMAT, Mapping
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
+from dse.space.mapping import Mapping
 from dse.space.serving_plan import is_disaggregated, pool_phases, served_chips
 from dse.space.workload import ServingLoad
 
@@ -74,9 +72,13 @@ class RegionServing(InstanceLayout):
     HAS_MAIN_MEMORY = False
     POWER_ONE_BY_ONE = True
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits for a single request with the longest prompt and longest cache; other requests queue."""
-        return regions.all_limits(design, _longest_job(load), only=design.mapping.serving.pool or "")
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of cores for a single request with the longest prompt and longest cache; other requests queue."""
+        return regions.all_contents(design, _longest_job(load), only=design.mapping.serving.pool or "")
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of layers, cores, routing paths and chunks."""
+        return regions.structural_limits(design, _longest_job(load), only=design.mapping.serving.pool or "")
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:
         """Serving instance of each pool of wafers, with the KV memory left by its phases."""
@@ -161,10 +163,6 @@ class RegionServing(InstanceLayout):
         request = _wafer_request(design, load).times(1 / _chip_share(design, load))
         nbytes = kv_host_bytes(request, load, len(pool_phases(mapping.serving)) > 1, hosted)
         return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
-
-    def local_memory_used(self, design: Design, load: ServingLoad) -> float:
-        """Local memory in use on the fullest core for the longest request."""
-        return max(float(core_memory.total) for name in PHASES for core_memory in _held_memory(design, load, name))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
@@ -368,21 +366,7 @@ def _wafer_request(design: Design, load: ServingLoad) -> RequestMemory:
     mapping = _chip_and_mapping(design)[1]
 
     def nbytes(cached: Any, sequences: float) -> float:
-        precision = mapping.precision
-        kv, index, conv = (
-            BYTES_BY_FORMAT[precision.kv],
-            BYTES_BY_FORMAT[index_format(precision)],
-            BYTES_BY_FORMAT[precision.activations],
-        )
-        total = 0.0
-        for memory in sequence_memory(load.model):
-            layer = memory.layer
-            if layer.of.recurrence is not None:
-                total += layer.times * sequences * (memory.state * STATE_BYTES + memory.conv * conv)
-                continue
-            values = value_at_reach(cached, layer.reach) * sum(kv_widths(layer.of, mapping.kv_heads))
-            total += layer.times * float(values * kv + value_at_reach(cached, layer.indexed) * memory.scores * index)
-        return total
+        return float(sum(region_cache_bytes(load.model, mapping, cached, sequences)))
 
     return request_memory(load.model, nbytes).times(_chip_share(design, load))
 

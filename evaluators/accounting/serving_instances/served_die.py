@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents
 from dse.evaluators.accounting.multi_die import DieKind
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.usage import PeakRates
@@ -24,7 +25,8 @@ class ServedDie(NamedTuple):
         peak_rates: of a die.
         memory_capacity: of a die's main memory. [B]
         activity_energy: dynamic energy of an activity. [J]
-        memory_limits: of what is held in each phase.
+        contents: of the memories of a die in a phase, from bytes by use, and from those of a tile by kind of operator.
+        structural_limits: of the structure of a die.
         breakdown_rows: of a phase.
         remedy_text: of a violated limit.
         request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
@@ -36,7 +38,8 @@ class ServedDie(NamedTuple):
     peak_rates: Callable[[Design], PeakRates]
     memory_capacity: Callable[[Design], Any]
     activity_energy: Callable[[Design, Activity], Any]
-    memory_limits: Callable[[Design, Mapping[str, Any]], list[Limit]]
+    contents: Callable[[Design, str, tuple[tuple[str, Any], ...], Any], list[MemoryContents]]
+    structural_limits: Callable[[Design], list[Limit]]
     breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
     remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
     request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
@@ -61,3 +64,7 @@ class TightestStage(NamedTuple):
     shares: tuple[float, ...]
     fed: tuple[tuple[str, float], ...] = ()
     experts: float = 0.0
+
+    def parts(self, cache: float) -> tuple[tuple[str, float], ...]:
+        """Bytes of main memory by use, beside a KV cache of some bytes. [B]"""
+        return (("weights", self.weights), (CACHE, cache), *self.beside)

@@ -16,21 +16,28 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
-from dse.evaluators.accounting.power import NOTHING, power_metrics
+from dse.evaluators.accounting.memory_contents import MemoryContents, largest_use, memory_limits
+from dse.evaluators.accounting.power import NOTHING
 from dse.evaluators.accounting.power_profile import PowerProfile
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
-from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, PeakRates, link_utilisation, system_peak_rates, usage_of_time
+from dse.evaluators.accounting.serving_instances.served_work import (
+    ServedWork,
+    TransferWork,
+    power_of_work,
+    usage_of_work,
+    work_of_costs,
+)
+from dse.evaluators.accounting.usage import PeakRates, system_peak_rates
 from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
 from dse.space.array_math import Array, maximum
 from dse.space.chip import Chip
-from dse.space.design import PREFILL_ADDRESS, Design
+from dse.space.design import Design
 from dse.space.lazy_metrics import make_lazy_metrics
 from dse.space.limits import Infeasibility, Limit
-from dse.space.main_memory import CAPACITY_LIMITS
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -59,35 +66,6 @@ class PoolKvMemory(NamedTuple):
     room_tokens: int
 
 
-class ServedWork(NamedTuple):
-    """Work of iterations on all chips.
-
-    Attributes:
-        flop: useful operations of products; those in other formats than `PeakRates.flops` is of count by the time that they
-            take at their own peak. [FLOP]
-        memory_bytes: between main memory and dies or tiles; NaN without main memory. [B]
-        hop_bytes: bytes times links of the NoC that they cross. [B]
-        energy: gives the dynamic energy, computed on demand. [J]
-    """
-
-    flop: Any
-    memory_bytes: Any
-    hop_bytes: Any
-    energy: Callable[[], Any]
-
-
-class TransferWork(NamedTuple):
-    """Work of KV transfers between pools, and of bytes to hosts and back, on all chips.
-
-    Attributes:
-        memory_bytes: that main memory gives or takes. [B]
-        energy: dynamic. [J]
-    """
-
-    memory_bytes: Any
-    energy: Any
-
-
 class ServingLayout(ABC):
     """A layout that serves: limits, metrics, power and breakdown of a design under a serving load.
 
@@ -105,8 +83,27 @@ class ServingLayout(ABC):
     SHARES_TIMES: ClassVar[bool] = False
 
     @abstractmethod
+    def memory_contents(self, design: Design, load: ServingLoad) -> Sequence[MemoryContents]:
+        """Contents of memories of the fullest device or core of each pool, with a longest request; broadcast over designs.
+
+        Beside weights and that request's cache, what the largest iterations need. Asked where `layout_limits` hold.
+        """
+
+    @abstractmethod
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of structure, beside `layout_limits`; broadcast over designs."""
+
+    def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits without which instances cannot be laid out, so that nothing is known of memories; none by default."""
+        return []
+
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of structure, and of memory for the model with a longest request; broadcast over designs."""
+        """All limits, broadcast over designs: of the layout, and where these hold of memories and of structure."""
+        limits = self.layout_limits(design, load)
+        if any(np.any(limit.need > limit.have) for limit in limits):
+            return limits
+        contents = sorted(self.memory_contents(design, load), key=lambda memory: not memory.is_main)
+        return [*limits, *memory_limits(contents), *self.structural_limits(design, load)]
 
     @abstractmethod
     def metrics(self, design: Design, load: ServingLoad, fidelity: str) -> dict[str, Any]:
@@ -288,10 +285,6 @@ class InstanceCosts(ServingLayout):
         designs).
         """
 
-    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
-        """Local memory in use on the fullest core; None for chips without local memories. [B]"""
-        return None
-
     def usage_metrics(
         self,
         design: Design,
@@ -315,28 +308,27 @@ class InstanceCosts(ServingLayout):
                 compositions (`ServingInstance.more`).
             hosted: bytes between all chips and hosts. [B]
         """
-        kinds, rates = self.chips_by_kind(design), self.system_peak_rates(design)
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
-        moved = self.transfer_work(design, load, hosted)
-        memory_bytes = work.memory_bytes + moved.memory_bytes
-        values = usage_of_time(work.flop, memory_bytes, seconds, rates.flops, rates.memory)
-        if not self.HAS_MAIN_MEMORY:
-            values = {name: value for name, value in values.items() if name not in MAIN_MEMORY_METRICS}
-        if rates.links is not None:
-            values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links, seconds)
-        if (local := self.local_memory_used(design, load)) is not None:
-            values["sram_used"] = local
+        kinds, moved = self.chips_by_kind(design), self.transfer_work(design, load, hosted)
+        values = usage_of_work(work, moved, self.system_peak_rates(design), seconds, has_memory=self.HAS_MAIN_MEMORY)
         if all(np.any(chip.power) for chip, _ in kinds):
             values["rated_energy"] = sum(chip.power * chips for chip, chips in kinds) * seconds
-        if self.HAS_MAIN_MEMORY:
-            values |= main_memory_metrics(lambda: self.limits(design, load))
-        tokens = float(load.requests.output.sum())
+        return values | self.memory_metrics(design, load) | power_of_work(work, moved, seconds, load, kinds, peak)
 
-        def energy() -> Any:
-            return work.energy() + moved.energy
+    def memory_metrics(self, design: Design, load: ServingLoad) -> dict[str, Any]:
+        """Memory in use on the fullest device or core, computed when it is read. [B]"""
 
-        (chip, chips), *others = kinds
-        return values | power_metrics(chip, lambda: [(energy(), seconds)], tokens, chips=chips, peak=peak, others=others)
+        def used() -> dict[str, Any]:
+            contents = self.memory_contents(design, load)
+            uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
+            return {name: np.nan if use is None else use * 1.0 for name, use in uses.items()}
+
+        names = (*(("hbm_used",) if self.HAS_MAIN_MEMORY else ()), *(("sram_used",) if self.has_local_memory(design) else ()))
+        return make_lazy_metrics(names, used)
+
+    def has_local_memory(self, design: Design) -> bool:
+        """Whether some chip that serves has cores with local memories."""
+        return any(chip.mesh is not None for chip, _ in self.chips_by_kind(design))
 
     def iteration_power(self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str) -> Any:
         """Power of the most demanding part of iterations of one instance, shape (iterations, designs). [W]"""
@@ -362,23 +354,3 @@ class InstanceCosts(ServingLayout):
             return watts(made_of)
         each = np.broadcast_arrays(*(np.ravel(count) for count in made_of))
         return np.array([[watts(composition)] for composition in zip(*each, strict=True)])
-
-
-SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
-"""Costs of parts of an iteration, in units s, J, B, B x hop and FLOP."""
-
-
-def work_of_costs(spent: Array) -> ServedWork:
-    """Work by costs in the order of `SPENT_COLUMNS` without seconds."""
-    joules, memory_bytes, hop_bytes, operations = spent
-    return ServedWork(operations, memory_bytes, hop_bytes, lambda: joules)
-
-
-def main_memory_metrics(limits: Callable[[], Sequence[Limit]]) -> dict[str, Any]:
-    """Main memory in use on one device, computed on demand from limits for a longest request. [B]"""
-
-    def largest_need() -> dict[str, Any]:
-        needs = [limit.need for limit in limits() if limit.address.removeprefix(PREFILL_ADDRESS) in CAPACITY_LIMITS]
-        return {"hbm_used": reduce(maximum, needs) * 1.0 if needs else np.nan}
-
-    return make_lazy_metrics(("hbm_used",), largest_need)

@@ -32,7 +32,7 @@ from dse.evaluators.accounting.engine_memory import (
     device_capacity,
     engine_limits,
 )
-from dse.evaluators.accounting.memory_contents import fuller_parts, main_memory_contents, memory_limits
+from dse.evaluators.accounting.memory_contents import MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
@@ -44,7 +44,6 @@ from dse.evaluators.accounting.serving_instances import (
 )
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES, DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.device_memory import (
-    LargestIteration,
     fullest_stage_request,
     held_memory,
     largest_iterations,
@@ -55,14 +54,16 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     stage_segments,
     tightest_stage,
 )
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.largest_iteration import LargestIteration
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     fractional_prompts,
     transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.serving_layout import JointParts
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
@@ -117,33 +118,40 @@ class TensorParallelServing(InstanceLayout):
     MERGEABLE_LEAVES = DEVICE_LEAVES
     USAGE_IN_BATCH = True
 
-    def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of memory for a single request, ports, and equal parallelism where dies do both phases."""
+    def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Exceeded limits of stages and replicas; empty if none are."""
         chip, mapping = _chip_and_mapping(design)
         refuse_kv_head_option(load.model, mapping.prefill, mapping.decode)
-        if violated := self.untimed_limits(design, load):
+        if (violated := self.untimed_limits(design, load)) or chip.network is None:
             return violated
-        if chip.network is not None:
-            for plan in (mapping.prefill, mapping.decode):
-                refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+        for plan in (mapping.prefill, mapping.decode):
+            refuse_library_allreduce(plan.allreduce, plan.tp, shared_cache_machine(chip, mapping))
+        return []
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of a die's memories with a request alone, which must fit: beside more of them, others wait."""
+        chip, mapping = _chip_and_mapping(design)
         fullest: tuple[tuple[str, Any], ...] = ()
         capacity = device_capacity(chip, mapping)
-        tiered: list[Limit] = []
+        tiered: list[MemoryContents] = []
         for plan, largest in zip(pool_plans(mapping), largest_iterations(mapping, load), strict=True):
             for stage in stage_segments(load, plan):
-                # a request alone must fit: beside more of them, requests wait
                 held = held_memory(design, load, plan, load.longest - 1, largest, stage)
                 beside = EngineMemory(held.activations, held.reserved)
                 if chip.tiers is not None:
                     placement = pool_placement(design, load, plan, largest).placement
-                    tiered += memory_limits(memories_contents(chip, placement, beside.parts(mapping), capacity))
+                    tiered += memories_contents(chip, placement, beside.parts(mapping), capacity)
                     continue
                 parts = (("weights", held.weights), ("KV cache", held.kv), *beside.parts(mapping))
                 fullest = fuller_parts(fullest, parts) if fullest else parts
+        return tiered or [main_memory_contents(chip, fullest, capacity=capacity)]
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of ports and of an inference engine, and equal parallelism where dies do both phases."""
+        chip, mapping = _chip_and_mapping(design)
         tp = (mapping.prefill.tp, mapping.decode.tp)
         shared = tp if not is_disaggregated(mapping.serving) else tp[:1] * 2
         return [
-            *(tiered or memory_limits([main_memory_contents(chip, fullest, capacity=capacity)])),
             port_limit(chip, mapping.prefill, mapping.decode),
             Limit("mapping.decode.tp", maximum(*shared), minimum(*shared), "1"),
             *(() if is_disaggregated(mapping.serving) else equal_stage_limits(mapping)),
@@ -302,14 +310,8 @@ class TensorParallelServing(InstanceLayout):
     def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
         """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
         model = loads[0].model
-        if worst.limit.endswith(".dp"):
-            return "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1"
-        if worst.limit.endswith(".microbatches"):
-            return "as many micro-batches are in flight as stages: mapping.both.microbatches=0"
-        if worst.limit == "mapping.serving.admission":
-            return (
-                "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole prompts"
-            )
+        if text := instance_remedy_text(worst.limit):
+            return text
         if worst.limit in STAGE_LIMITS:
             return stage_remedy(worst, design, model)
         if worst.limit not in CAPACITY_LIMITS:

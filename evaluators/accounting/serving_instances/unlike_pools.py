@@ -12,20 +12,19 @@ import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
+from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
 from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
-from dse.evaluators.accounting.serving_instances.serving_layout import (
-    ServedWork,
-    ServingLayout,
-    TransferWork,
-)
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
-from dse.evaluators.layouts.tensor_formats import index_format
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request, request_memory
+from dse.evaluators.layouts.cache_memory import whole_request_memory
+from dse.evaluators.layouts.tensor_formats import value_bytes
+from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
 from dse.evaluators.silicon import manufacturing_limits as silicon
 from dse.evaluators.silicon.energy import memory_energy_per_byte
 from dse.space.array_math import maximum
@@ -33,13 +32,11 @@ from dse.space.chip import Chip
 from dse.space.design import PREFILL_ADDRESS, Design, UnlikePools, link_energy, receiving_bandwidth
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
-from dse.space.layers import value_at_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import has_main_memory, main_memory
 from dse.space.mapping import BYTES_BY_FORMAT
 from dse.space.memoize import memoize_by_identity
 from dse.space.model import Model
-from dse.space.parameter_counts import STATE_BYTES, sequence_memory
 from dse.space.serving_plan import POOL_PHASES
 from dse.space.software import SOFTWARE, software_of
 from dse.space.workload import ServingLoad
@@ -64,6 +61,14 @@ class UnlikePoolsServing(InstanceLayout):
 
     FIDELITIES = ("analytical",)
     POWER_ONE_BY_ONE = True
+
+    def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
+        """Contents of memories of both pools."""
+        return [memory for side in pool_sides(design) for memory in side.layout.memory_contents(side.design, load)]
+
+    def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
+        """Limits of structure of each pool."""
+        return _limits_of_pools(design, lambda side: side.layout.structural_limits(side.design, load))
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
         """Limits of each pool on its own chips, those of the prefill pool under its own addresses."""
@@ -180,11 +185,6 @@ class UnlikePoolsServing(InstanceLayout):
         first, last = (side.layout.work_lower_bounds(side.design, load) for side in pool_sides(design))
         return WorkLowerBounds(first.chips + last.chips, decode=last.decode, prompt=first.prompt)
 
-    def local_memory_used(self, design: Design, load: ServingLoad) -> Any | None:
-        """Local memory in use on the fullest core of either pool; None where neither has local memories. [B]"""
-        used = [side.layout.local_memory_used(side.design, load) for side in pool_sides(design)]
-        return max((value for value in used if value is not None), default=None)
-
     def chips_by_kind(self, design: Design) -> tuple[tuple[Chip, Any], ...]:
         """Chip of the decode pool and of the prefill pool, each with its number."""
         first, last = pool_sides(design)
@@ -291,20 +291,7 @@ def sent_cache(design: Design, model: Model) -> RequestMemory:
 @memoize_by_identity
 def _cache_in_format(model: Model, design: Design, kv: str) -> RequestMemory:
     """KV cache of a request in a format, and states in their own, over all layers and each value once. [B]"""
-    precision = design.mapping.precision
-    itemsize, conv = BYTES_BY_FORMAT[kv], BYTES_BY_FORMAT[precision.activations]
-    index = BYTES_BY_FORMAT[index_format(precision)]
-
-    def nbytes(cached: Any, sequences: float) -> float:
-        total = 0.0
-        for memory in sequence_memory(model):
-            kept = value_at_reach(cached, memory.layer.reach) * memory.kv * itemsize
-            scored = value_at_reach(cached, memory.layer.indexed) * memory.scores * index if memory.scores else 0.0
-            states = sequences * (memory.state * STATE_BYTES + memory.conv * conv)
-            total += memory.layer.times * float(kept + scored + states)
-        return total
-
-    return request_memory(model, nbytes)
+    return whole_request_memory(model, value_bytes(design.mapping.precision)._replace(kv=BYTES_BY_FORMAT[kv]))
 
 
 def _added(first: RequestMemory, other: RequestMemory) -> RequestMemory:

@@ -36,6 +36,7 @@ from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.lazy_metrics import LazyMetrics, compute_all, make_lazy_metrics
 from dse.space.limits import Limit
+from dse.space.memoize import LastUsed
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
 
@@ -44,10 +45,10 @@ LOGGED_ITERATIONS = 10_000
 
 
 MAX_TABLES = 256
-TABLES: dict[str, tuple[list[Array], IterationTime]] = {}
+TABLES: LastUsed[str, tuple[list[Array], IterationTime]] = LastUsed(MAX_TABLES)
 """Tables by key with their points, last used at the end: designs with equal iteration times share the largest."""
 
-ERRORS: dict[tuple[Any, ...], TableError] = {}
+ERRORS: LastUsed[tuple[Any, ...], TableError] = LastUsed(MAX_TABLES)
 """Interpolation errors of tables, by key and points."""
 
 
@@ -396,16 +397,14 @@ def _priced(pricing: IterationTimeFunction, axes: list[Array], key: str) -> Iter
     """A table that has all points of some axes: one that is known may have more."""
     if not key:
         return tabulate_time(pricing, axes)
-    if key in TABLES and _together(axes, TABLES[key][0]) is None:
+    known = TABLES.find(key)
+    if known is not None and _together(axes, known[0]) is None:
         key += "".join(values.tobytes().hex() for values in axes)  # other points: a table by itself
-    known = TABLES.pop(key, None)
+        known = TABLES.find(key)
     points = (_together(axes, known[0]) if known else None) or axes
     if known is None or [len(values) for values in points] != [len(values) for values in known[0]]:
         known = points, tabulate_time(pricing, points)
-    TABLES[key] = known  # last, as it was used last
-    while len(TABLES) > MAX_TABLES:
-        TABLES.pop(next(iter(TABLES)))
-    return known[1]
+    return TABLES.keep(key, known)[1]
 
 
 def _together(axes: list[Array], others: list[Array]) -> list[Array] | None:
@@ -427,7 +426,7 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
     The error of a table uses only the points requested for it, so it does not depend on earlier tables.
     """
     every = {table.place: table for tables in many for table in tables if table.checks}
-    known = {place: ERRORS.pop(place) for place in every if place in ERRORS}
+    known = {place: error for place in every if (error := ERRORS.find(place)) is not None}
     new: dict[tuple[Any, ...], list[CheckedTable]] = {}
     for place, table in every.items():
         if place not in known:
@@ -437,9 +436,9 @@ def table_errors_by_design(many: Sequence[Sequence[CheckedTable]]) -> list[Table
             [(table.price, table.axes) for table in alike], alike[0].pricing, compositions=alike[0].checks
         )
         known |= {table.place: error for table, error in zip(alike, errors, strict=True)}
-    ERRORS.update((place, known[place]) for place, table in every.items() if table.key)  # last, as they were used last
-    while len(ERRORS) > MAX_TABLES:
-        ERRORS.pop(next(iter(ERRORS)))
+    for place, table in every.items():
+        if table.key:
+            ERRORS.keep(place, known[place])
     none = TableError(0.0, 0.0, 0)
     return [max((known[table.place] if table.checks else none for table in tables), default=none) for tables in many]
 

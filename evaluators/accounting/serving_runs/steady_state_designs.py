@@ -34,6 +34,7 @@ from dse.space.array_math import Array, distinct_columns
 from dse.space.design import Design
 from dse.space.fields import iterate_leaves, replace_leaves
 from dse.space.lazy_metrics import expected_metrics
+from dse.space.memoize import LastUsed
 from dse.space.serving_plan import ServingPlan
 from dse.space.workload import ServingLoad
 
@@ -42,7 +43,7 @@ Tables = tuple[tuple[IterationTime, ...], Array, Array]
 each design has."""
 
 MAX_TABLES = 256
-TABLES: dict[tuple[Any, ...], Tables] = {}
+_kept_tables: LastUsed[tuple[Any, ...], Tables] = LastUsed(MAX_TABLES)
 """Tables of designs that were evaluated separately, by key and points; last used at the end."""
 
 
@@ -141,9 +142,8 @@ def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -
     """Tables of instances' iteration times at few points, for the largest batch of the groups."""
     instance, axes = several_of[0].of, _axes(several_of, load)
     place = (instance.key, *(values.tobytes() for values in axes))
-    if instance.key and place in TABLES:
-        TABLES[place] = TABLES.pop(place)
-        return TABLES[place]
+    if instance.key and (known := _kept_tables.find(place)):
+        return known
     shape = [len(values) for values in axes]
     if instance.more:
         work = np.asarray(instance.more(*axis_points(axes)), float)
@@ -153,11 +153,7 @@ def _tables(several_of: Sequence[InstanceGroup], load: ServingLoad, size: int) -
         values = _read(instance.pricing, axes, size)
     made = [several_prices(values[..., what, :], axes, **({"least": 0.0} if what else {})) for what in range(values.shape[-2])]
     tables = tuple(table for table, _ in made), np.array([index for _, index in made]), np.arange(size)
-    if instance.key:
-        TABLES[place] = tables
-        while len(TABLES) > MAX_TABLES:
-            TABLES.pop(next(iter(TABLES)))
-    return tables
+    return _kept_tables.keep(place, tables) if instance.key else tables
 
 
 def _axes(several_of: Sequence[InstanceGroup], load: ServingLoad) -> list[Array]:
