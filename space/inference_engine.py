@@ -51,3 +51,6 @@ class InferenceEngine:
     )
     weight_formats: str = option_field('formats of weights for which the engine has kernels, as in "bf16 fp8"')
     speculation: bool = boolean_field("whether the engine can check drafted tokens")
+    window_caches: bool = boolean_field(
+        "whether layers with a window or chunks keep the positions in these alone; all positions if not", default=True
+    )

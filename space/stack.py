@@ -34,6 +34,12 @@ class IterationOverheads:
     )
     dense_layer_kernels: Any = integer_field("kernels that a layer with a dense FFN launches", low=0, absent=True)
     moe_layer_kernels: Any = integer_field("kernels that a layer with experts launches", low=0, absent=True)
+    moe_launch_overlap: Any = quantity_field(
+        "1",
+        "share of the launches of layers with experts that kernels hide, in iterations with prompts; all if absent",
+        high=1.0,
+        absent=True,
+    )
     graph_batch_sizes: Any = option_field(
         'decode batches of recorded graphs, as in "1 2 4 8": others are padded to the next, and those beyond run as they are',
         absent=True,

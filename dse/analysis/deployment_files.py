@@ -63,6 +63,12 @@ UNSAID = (0, 0.0, "", None, "auto", "recompute", "least_loaded", "policy", "whol
 
 FIRST_PORT, ROUTER_PORT = 8100, 8000
 
+LLMD_SIDECAR = "ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.10.0"
+"""Image of llm-d's routing sidecar, which stands before the decode instances of two pools, on `ROUTER_PORT`."""
+
+LLMD_SIDECAR_PORT = 8200
+"""Port of a decode instance behind the sidecar, as in llm-d's guide on pools of prefill and decode."""
+
 
 @dataclass(frozen=True)
 class DeploymentPlan:
@@ -313,15 +319,13 @@ def _dynamo_worker(plan: DeploymentPlan, pool: LaunchSettings, image: str, *, wi
 
 def _llmd_files(plan: DeploymentPlan) -> dict[str, str]:
     """A Deployment for each pool, and values of the chart of the inference pool."""
-    follows = f"llm-d (guides pd-disaggregation and inference-scheduling, no release named), {plan.table.title}"
+    follows = f"llm-d 0.8 (guides pd-disaggregation and inference-scheduling; sidecar of its router 0.10), {plan.table.title}"
     head = _head(plan, follows)
     wide = [pool for pool in plan.pools if pool.devices > NODE]
     more = [f"no counterpart: {_pool_name(pool)} over several nodes needs a LeaderWorkerSet, not a Deployment" for pool in wide]
     if plan.resource == UNKNOWN_RESOURCE:
         more.append(f"{UNKNOWN_RESOURCE}: put the name of the chips as a Kubernetes resource in its place")
     labels = {"llm-d.ai/inference-serving": "true", "llm-d.ai/guide": _resource_name(plan)}
-    if len(plan.pools) > 1:
-        more.append("REPLACE_ROUTING_SIDECAR_IMAGE: put the image of llm-d's routing sidecar in its place")
     manifests = [_llmd_deployment(plan, pool, labels) for pool in plan.pools]
     values = {
         "inferencePool": {
@@ -340,7 +344,7 @@ def _llmd_deployment(plan: DeploymentPlan, pool: LaunchSettings, labels: Mapping
     """The Deployment of one pool; decode pods of two pools have the routing sidecar in front."""
     engine = plan.engine
     behind = pool.role == "decode"
-    port = 8200 if behind else ROUTER_PORT
+    port = LLMD_SIDECAR_PORT if behind else ROUTER_PORT
     own = {**labels, **({"llm-d.ai/role": pool.role} if pool.role else {})}
     name = f"{_resource_name(plan)}-{_pool_name(pool)}"
     image = "docker.io/vllm/vllm-openai:v0.19.1" if engine == "vllm" else "docker.io/lmsysorg/sglang:latest"
@@ -376,8 +380,13 @@ def _llmd_deployment(plan: DeploymentPlan, pool: LaunchSettings, labels: Mapping
     }
     sidecar = {
         "name": "routing-proxy",
-        "image": "REPLACE_ROUTING_SIDECAR_IMAGE",
-        "args": ["--port=8000", f"--kv-connector={'nixlv2' if engine == 'vllm' else 'sglang'}", "--secure-serving=false"],
+        "image": LLMD_SIDECAR,
+        "args": [
+            f"--port={ROUTER_PORT}",
+            f"--model-server-port={LLMD_SIDECAR_PORT}",
+            f"--kv-connector={'nixlv2' if engine == 'vllm' else 'sglang'}",
+            "--secure-proxy=false",
+        ],
         "ports": [{"name": "sidecar", "containerPort": ROUTER_PORT, "protocol": "TCP"}],
         "restartPolicy": "Always",
     }

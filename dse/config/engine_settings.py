@@ -17,8 +17,8 @@ from dse.space.machines import MACHINES, POOL, POOLED, guess_machine
 
 ENGINE = "inference_engine"
 
-DEFAULTS, DEFAULTS_BY_MEMORY = "serving", "serving_by_memory"
-"""Settings of `mapping.serving` that an engine's file has, and those for devices with at least some memory."""
+DEFAULTS, DEFAULTS_BY_MEMORY, DEFAULTS_BY_CHIP = "serving", "serving_by_memory", "serving_by_chip"
+"""Settings of `mapping.serving` that an engine's file has, those for devices with at least some memory, and for presets."""
 
 PER_DEVICE = ("max_batch_size", "max_batched_tokens")
 """Settings that an engine takes for each of its ranks: those of an instance of many dies stay the mapping's."""
@@ -58,8 +58,9 @@ def _without_driver_memory(chip: dict[str, Any]) -> dict[str, Any]:
 def _with_defaults(config: Mapping[str, Any], engine: Mapping[str, Any], typed: CommandLine) -> dict[str, Any]:
     """Mapping with the defaults of its inference engine, in place of those of the mapping's file."""
     mapping: dict[str, Any] = config["mapping"]
-    defaults, by_memory = (engine.get(name) or {} for name in (DEFAULTS, DEFAULTS_BY_MEMORY))
-    mapping = {**mapping, ENGINE: {key: value for key, value in engine.items() if key not in (DEFAULTS, DEFAULTS_BY_MEMORY)}}
+    kinds = (DEFAULTS, DEFAULTS_BY_MEMORY, DEFAULTS_BY_CHIP)
+    defaults, by_memory, by_chip = (engine.get(name) or {} for name in kinds)
+    mapping = {**mapping, ENGINE: {key: value for key, value in engine.items() if key not in kinds}}
     serving = mapping.get("serving")
     if not isinstance(serving, Mapping) or "instances" not in serving:  # a batch, or pipelines that no engine runs on
         return mapping
@@ -68,6 +69,7 @@ def _with_defaults(config: Mapping[str, Any], engine: Mapping[str, Any], typed: 
         ((parse_value(size, "B", ENGINE), own) for size, own in by_memory.items()), key=lambda row: row[0]
     ):
         defaults = {**defaults, **(further if memory >= least else {})}
+    defaults = {**defaults, **by_chip.get(config["choices"].get("chip"), {})}
     many_dies = "ep" in (mapping.get("decode") or {})
     given = _given_settings(typed)
     taken = {

@@ -13,7 +13,7 @@ from dse.space.array_math import maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.errors import DesignError
 from dse.space.inference_engine import InferenceEngine
-from dse.space.layers import layers
+from dse.space.layers import layers, per_reach
 from dse.space.limits import Limit, divides_limit
 from dse.space.main_memory import main_memory
 from dse.space.mapping import FormatPlan, Mapping
@@ -66,6 +66,18 @@ def device_capacity(chip: Chip, mapping: Mapping) -> Any:
     """Main memory of a device: by the driver for an inference engine, else by the data sheet. [B]"""
     memory = main_memory(chip)
     return memory.capacity if mapping.inference_engine is None else memory.usable_capacity
+
+
+def keeps_windows_alone(mapping: Mapping) -> bool:
+    """Whether layers with a window or chunks keep the positions in these alone, as without an inference engine."""
+    return mapping.inference_engine is None or bool(mapping.inference_engine.window_caches)
+
+
+def cached_positions(mapping: Mapping, model: Model, positions: Any) -> Any:
+    """Positions of a request that each kind of layer of a model keeps, by reach."""
+    if keeps_windows_alone(mapping):
+        return per_reach(model, lambda reach: float(reach.kept_positions(positions)))
+    return per_reach(model, lambda reach: float(positions if reach.window or reach.chunk else reach.kept_positions(positions)))
 
 
 def engine_memory(

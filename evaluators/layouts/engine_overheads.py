@@ -152,14 +152,24 @@ def launch_floor(iteration: IterationOverheads, model: Model, step: StepCounts) 
     Layers without an FFN have those of operators that a graph describes, and else none.
     Iterations without prompts are replayed from recorded graphs, and have none.
     """
+    dense, experts = _launches(iteration, model, step)
+    return dense + experts
+
+
+def _launches(iteration: IterationOverheads, model: Model, step: StepCounts) -> tuple[Any, Any]:
+    """Time that the host launches kernels in an iteration: of layers without experts, and with. [s]"""
     if step.phase == "decode" or iteration.eager_launch is None:
-        return NOTHING
+        return NOTHING, NOTHING
     drafted = [layer.name for layer in mtp_layers(model)] if step.guesses else []
-    kernels: Any = _described_kernels(model) if has_described_layers(model) else 0.0
+    dense: Any = _described_kernels(model) if has_described_layers(model) else 0.0
+    experts: Any = 0.0
     for layer in layers(model).ffns:
-        each = iteration.dense_layer_kernels if layer.of.experts is None else iteration.moe_layer_kernels
-        kernels = kernels + (layer.times + step.guesses * (layer.name in drafted)) * _or_nothing(each)
-    return iteration.eager_launch * kernels
+        times = layer.times + step.guesses * (layer.name in drafted)
+        if layer.of.experts is None:
+            dense = dense + times * _or_nothing(iteration.dense_layer_kernels)
+        else:
+            experts = experts + times * _or_nothing(iteration.moe_layer_kernels)
+    return iteration.eager_launch * dense, iteration.eager_launch * experts
 
 
 def _described_kernels(model: Model) -> float:
@@ -181,6 +191,9 @@ def lone_request_host_seconds(iteration: IterationOverheads | None) -> Any:
 def overhead_times(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> OverheadTimes:
     """Overheads of an iteration whose kernels take some time.
 
+    Launches are hidden behind kernels, but for the share of `moe_launch_overlap` of layers with experts, where host and device
+    wait for each other.
+
     Args:
         iteration: terms of the stack; None for none.
         model, step: of the iteration, its requests not padded.
@@ -188,8 +201,11 @@ def overhead_times(iteration: IterationOverheads | None, model: Model, step: Ste
     """
     if iteration is None:
         return OverheadTimes()
-    floor = launch_floor(iteration, model, step)
-    launch = NOTHING if floor is NOTHING else maximum(floor - kernels, 0.0)
+    dense, experts = _launches(iteration, model, step)
+    if dense is NOTHING:
+        return OverheadTimes(NOTHING, host_seconds(iteration, step))
+    waited = 0.0 if iteration.moe_launch_overlap is None else experts * (1 - iteration.moe_launch_overlap)
+    launch = waited + maximum(dense + experts - waited - kernels, 0.0)
     return OverheadTimes(launch, host_seconds(iteration, step))
 
 

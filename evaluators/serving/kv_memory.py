@@ -105,13 +105,14 @@ def fullest_request(rooms: Sequence[RequestMemory], positions: int) -> RequestMe
     return request
 
 
-def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMemory:
+def request_memory(model: Model, held: Callable[[Any, float], Any], *, window_caches: bool = True) -> RequestMemory:
     """KV memory of one request, from a function of bytes that a layout keeps. [B]
 
     Args:
         model: what is served.
         held: bytes of positions that are kept, by reach of the model, and of states of sequences; in proportion to both, and
             of one design or of several. [B]
+        window_caches: whether layers with a window or chunks keep these alone; all positions if not.
     """
     windows = dict[int, Any]()
     growing: Any = 0.0
@@ -119,7 +120,9 @@ def request_memory(model: Model, held: Callable[[Any, float], Any]) -> RequestMe
         nbytes = held(per_reach(model, lambda other, this=reach: float(other == this)), 0.0)  # type: ignore[misc]
         growing = growing + nbytes * reach.grows
         most = reach.window or reach.chunk
-        if most and np.any(nbytes):
+        if most and not window_caches:
+            growing = growing + nbytes
+        elif most and np.any(nbytes):
             windows[most] = windows.get(most, 0.0) + nbytes
     fixed = held(per_reach(model, lambda reach: 0.0), 1.0)
     return RequestMemory(growing, fixed, tuple(sorted(windows.items())))

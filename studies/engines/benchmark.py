@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dse.space.errors import DesignError
 from dse.space.model import Model
 from dse.space.number_formats import BYTES_BY_FORMAT
-from dse.space.parameter_counts import growing_bytes_per_token, parameter_count
+from dse.space.parameter_counts import kv_values_all_layers, parameter_count
 
 REQUESTS = {
     (128, 128): 30_000,
@@ -63,11 +63,14 @@ class OfflineBenchmark:
 
     @property
     def batch_and_tokens(self) -> tuple[int, int]:
-        """Largest batch and token budget of an iteration on one rank, by the benchmark's heuristic."""
+        """Largest batch and token budget of an iteration on one rank, by the benchmark's heuristic.
+
+        It takes all layers for layers that keep all positions, also those with a window or chunks.
+        """
         length = self.prompt + self.output
         heads = max(self.tp / self.model.kv_heads, 1.0)
         itemsize = BYTES_BY_FORMAT[self.kv]
-        token = growing_bytes_per_token(self.model, itemsize, itemsize) * (1.0 if self.model.latent else heads)
+        token = kv_values_all_layers(self.model) * itemsize * (1.0 if self.model.latent else heads)
         free = self.tp * self.memory - parameter_count(self.model) * BYTES_BY_FORMAT[self.weights]
         rows = max(min(POOL_SHARE * free / (token * length), MAX_BATCH), 1.0)
         batch = max(_round_up(rows, 32 if rows < 256 else 128 if rows < 1024 else 256), MIN_BATCH)

@@ -56,9 +56,9 @@ FITS: dict[str, tuple[FittedNumber, ...]] = {
         FittedNumber("matrix_efficiency", 0.738, 0.3, 1.0),
         FittedNumber("matrix_energy", 1.266e-13, 2e-14, 6e-13, unit="J"),
         FittedNumber("network_half_size", 17e6, 1e6, 1e8, ("trtllm_v0",), unit="B"),
-        FittedNumber("iteration.eager_launch", 37.7e-6, 5e-6, 2e-4, ("trtllm_v1",), unit="s"),
-        FittedNumber("moe.row_passes", 12.7, 1.0, 60.0, kind="experts"),
-        FittedNumber("moe.imbalance", 0.95, 0.05, 4.0, kind="experts, EP"),
+        FittedNumber("iteration.eager_launch", 26e-6, 5e-6, 2e-4, ("trtllm_v1",), unit="s"),
+        FittedNumber("moe.row_passes", 12.2, 1.0, 60.0, kind="experts"),
+        FittedNumber("moe.imbalance", 0.83, 0.05, 4.0, kind="experts, EP"),
     ),
     "gaudi2": VENDOR,
     "gaudi3": VENDOR,
@@ -80,9 +80,11 @@ def overrides_of(row: EngineRow, numbers: Sequence[FittedNumber], values: Sequen
     return [f"mapping.stack.{number.address}={value:.6g} {number.unit}".strip() for number, value in own]
 
 
-def simulate_logs(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array) -> Array:
-    """Log of simulated over measured speed of each row, shape (rows,)."""
-    ratios = (simulate_rows([row], *overrides_of(row, numbers, values))[0] for row in rows)
+def simulate_logs(
+    rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array, stack: str = ""
+) -> Array:
+    """Log of simulated over measured speed of each row, shape (rows,); on a named stack, or on that of each row's engine."""
+    ratios = (simulate_rows([row], *overrides_of(row, numbers, values), stack=stack)[0] for row in rows)
     logs: Array = np.log(np.fromiter(ratios, float, len(rows)))
     return logs
 
@@ -109,10 +111,12 @@ class RateSurface:
         return logs_of_rows
 
 
-def rate_surface(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array) -> RateSurface:
-    """Surface around a point, from one simulation there and two for each number."""
+def rate_surface(
+    rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array, stack: str = ""
+) -> RateSurface:
+    """Surface around a point, from one simulation there and two for each number; stack as of `simulate_logs`."""
     centre = np.array(values, float)
-    at_centre = simulate_logs(rows, numbers, centre)
+    at_centre = simulate_logs(rows, numbers, centre, stack)
     slope, bend = (np.zeros((len(rows), len(numbers))) for _ in range(2))
     for place, number in enumerate(numbers):
         high = centre.copy()
@@ -123,7 +127,7 @@ def rate_surface(rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], val
         touched = [i for i, row in enumerate(rows) if number.touches(row)]
         own = [rows[i] for i in touched]
         rises = [
-            simulate_logs(own, numbers, end) - at_centre[touched] if step else 0.0
+            simulate_logs(own, numbers, end, stack) - at_centre[touched] if step else 0.0
             for end, step in zip((high, low), steps, strict=True)
         ]
         # a number at its bound has one side only, and no bend

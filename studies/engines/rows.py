@@ -28,6 +28,9 @@ MEASURED, PUBLISHED = HERE / "measured.csv", HERE / "published.csv"
 ACTIVATIONS = {"nvfp4": "nvfp4", "mxfp4": "mxfp8", "fp8_128x128": "fp8_1x128"}
 """Format of what meets weights of a format, if not their own; with a 16-bit KV cache, mxfp4 meets 16 bits."""
 
+OF_EXPERTS = ("mxfp4",)
+"""Formats of checkpoints whose experts alone have them: all other weights stay in 16 bits."""
+
 NODES = {"h100": "node_nvlink4", "h200": "node_nvlink4", "b200": "node_nvlink5"}
 """Parts of a chip whose experts lie on several dies."""
 
@@ -154,7 +157,8 @@ class EngineRow:
     def _formats(self) -> list[str]:
         sixteen = self.kv in ("bf16", "fp16") and self.weights == "mxfp4"
         activations = "bf16" if sixteen else ACTIVATIONS.get(self.weights, self.weights)
-        return [f"precision={{weights: {self.weights}, activations: {activations}, kv: {self.kv}}}"]
+        weights = f"bf16, experts: {self.weights}" if self.weights in OF_EXPERTS else self.weights
+        return [f"precision={{weights: {weights}, activations: {activations}, kv: {self.kv}}}"]
 
     def _load(self) -> list[str]:
         if self.bench == "static":

@@ -27,6 +27,7 @@ from dse.evaluators.layouts.engine_overheads import (
     LOGITS,
     StepTerms,
     launch_floor,
+    overhead_times,
     padded_requests,
     padded_step,
     recorded_batch_sizes,
@@ -295,6 +296,20 @@ def test_an_iteration_with_prompts_is_the_longer_of_kernels_and_launches(launch:
     plain, eager = (phase_seconds(engine(design, terms), job) for terms in ({}, {"iteration.eager_launch": launch}))
     assert eager[0] == pytest.approx(max(plain[0], launch * 12 * 32))
     assert eager[1] == plain[1]
+
+
+@pytest.mark.parametrize("kernels", [1e-3, 1.0])
+@pytest.mark.parametrize("overlap", [None, 0.0, 0.25, 1.0])
+def test_launches_of_experts_that_kernels_do_not_hide_add_to_them(overlap: float | None, kernels: float) -> None:
+    counts: dict[str, Any] = {"eager_launch": 2e-5, "dense_layer_kernels": 12, "moe_layer_kernels": 25}
+    iteration = IterationOverheads(**counts, moe_launch_overlap=overlap)
+    prompts = StepCounts("prefill", 64.0, 1.0, 2080.0, 0.0)
+    dense, experts = 2e-5 * 12, 2e-5 * 26 * 25
+    hidden = experts * (1.0 if overlap is None else overlap)
+    found_model = asked("model=deepseek_v2_lite").workload.cases[0].model  # type: ignore[union-attr]
+    launch = overhead_times(iteration, found_model, prompts, kernels).launch
+    assert launch == pytest.approx(experts - hidden + max(dense + hidden - kernels, 0.0))
+    assert overhead_times(iteration, found_model, StepCounts("decode", 4.0, 4.0, 64.0, 64.0), kernels).launch == 0
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, unique=True).map(sorted), st.integers(1, 6000))

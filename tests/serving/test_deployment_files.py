@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from dse.analysis import capacity
+from dse.analysis.capacity import ChipCapacity
 from dse.analysis.deployment_files import BUILDERS, ENGINES, PRESETS, build_deployment_files
 from dse.analysis.engine_arguments import launch_settings
 from dse.analysis.engine_flags import TABLES, LaunchSettings, read_line
+from dse.commands import capacity_output, deployment_output
+from dse.evaluators.serving.slo_bounds import SloBounds
 from dse.main import main
 from dse.space.errors import DesignError
 from tests.samples import asked
@@ -93,6 +97,35 @@ def check_settings(found: dict[str, Any], pools: list[LaunchSettings], counted: 
     assert {name: found[name] for name in expected} == expected
     assert found["tokens"] >= pool.tokens
     assert found["memory_share"] == pytest.approx(pool.memory_share)
+
+
+@pytest.mark.parametrize("engine", ENGINES["llm-d"])
+def test_the_sidecar_of_llmd_speaks_to_the_port_of_its_decode_instance(engine: str) -> None:
+    manifests = yaml.safe_load_all(files_of("llm-d", engine, APART)[0]["llm-d.yaml"])
+    spec = next(
+        document["spec"]["template"]["spec"] for document in manifests if document["metadata"]["name"].endswith("decode")
+    )
+    (sidecar,), (server,) = spec["initContainers"], spec["containers"]
+    assert f"--model-server-port={server['ports'][0]['containerPort']}" in sidecar["args"]
+    assert f"--port={sidecar['ports'][0]['containerPort']}" in sidecar["args"]
+    assert sidecar["ports"] != server["ports"]
+    assert ":v" in sidecar["image"]
+
+
+def test_overrides_of_an_answer_have_the_engine_that_its_target_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    question = asked(*TOGETHER.split())
+    side = ChipCapacity("h200", question.workload.cases[0], SloBounds(1.0, 1.0), 8, (), (), {})  # type: ignore[arg-type]
+    written: list[ChipCapacity] = []
+    monkeypatch.setattr(capacity, "find_capacity", lambda words, trust: [side])
+    monkeypatch.setattr(capacity_output, "write_capacity", lambda sides, *_, **__: written.extend(sides))
+    monkeypatch.setattr(deployment_output, "write_capacity_deployments", lambda *_: None)
+    for words in ("--to sglang", "--to sglang inference_engine=sglang"):
+        monkeypatch.setattr(sys, "argv", ["dse", "capacity", "chip=h200", "devices=8", *words.split()])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code
+    assert [side.variant for side in written] == [("inference_engine=sglang",), ()]
 
 
 def test_what_has_no_counterpart_is_named_at_the_head() -> None:

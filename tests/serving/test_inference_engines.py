@@ -122,6 +122,10 @@ def test_no_engine_is_as_if_there_were_none() -> None:
     [
         ("chip=h100 inference_engine=vllm_v1", "max_batch_size", 1024),
         ("chip=rtx4090 inference_engine=vllm_v1", "max_batch_size", 256),
+        ("chip=a100 inference_engine=vllm_v1", "max_batched_tokens", 2048),
+        ("chip=tpu_v6e inference_engine=vllm_v1", "max_batched_tokens", 1024),
+        ("chip=h200 inference_engine=sglang", "max_batched_tokens", 8192),
+        ("chip=mi300x inference_engine=sglang", "max_batched_tokens", 16384),
         ("chip=rtx4090 inference_engine=vllm_v1 mapping.serving.max_batch_size=7", "max_batch_size", 7),
         ("chip=h100 inference_engine=trtllm_v1", "policy", "inflight"),
         ("chip=h100 inference_engine=vllm_v1", "prefix_cache", "shared"),
@@ -197,3 +201,24 @@ def test_command_lines_name_the_engine_and_what_was_assumed(layout: str, engine:
     assert len(lines) == (2 if "apart" in layout else 1)
     share = question.base.mapping.inference_engine.memory_share
     assert all(f" {share:g} " in line and " 126 " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "chip=h100",
+        "chip=h100_ep chip.dies.rows=1 chip.dies.cols=2 chip.nodes.size=2 mapping.both.ep=2 "
+        "mapping.serving.max_batch_size=16 mapping.serving.max_batched_tokens=1024",
+    ],
+)
+def test_an_engine_without_window_caches_keeps_all_positions_of_all_layers(layout: str) -> None:
+    words = f"{layout} model=gpt_oss_20b inference_engine=trtllm_v1 {LOAD} workload.prompt=4000 workload.output=96"
+    whole, windows = (
+        value(f"{words} mapping.inference_engine.window_caches={flag}", "kv_pool_requests") for flag in ("false", "true")
+    )
+    assert whole / windows == pytest.approx((12 * 4096 + 12 * 128) / (24 * 4096), rel=0.03)
+
+
+def test_all_layers_keep_all_positions_in_a_model_without_windows() -> None:
+    words = f"{SERVED['devices']} inference_engine=trtllm_v1 mapping.inference_engine.window_caches="
+    assert value(f"{words}false", "kv_capacity") == value(f"{words}true", "kv_capacity")

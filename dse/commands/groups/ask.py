@@ -4,6 +4,7 @@ import contextlib
 import os
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,8 @@ def _run_capacity(typed: Namespace) -> int:
     folder = _target_folder(typed, "capacity") if typed.to else None
     with compile_notice("capacity"), _refused_target(typed):
         sides = find_capacity([*typed.hydra, *words], trust=typed.trust)
+    if typed.engine_of_target:  # nobody typed it, so that the answer's overrides have it
+        sides = [replace(side, variant=(words[-1], *side.variant)) for side in sides]
     write_capacity(sides, out, as_json=typed.json, with_engine=typed.engine_args, full=typed.full)
     if folder is not None:
         from dse.commands.deployment_output import write_capacity_deployments

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluators.accounting.engine_memory import EngineDemand, device_capacity, engine_memory
+from dse.evaluators.accounting.engine_memory import (
+    EngineDemand,
+    cached_positions,
+    device_capacity,
+    engine_memory,
+    keeps_windows_alone,
+)
 from dse.evaluators.accounting.memory_placement import ServedPlacement, place_served, prefix_room
 from dse.evaluators.accounting.serving_instances.largest_iteration import (
     LargestIteration,
@@ -23,7 +29,6 @@ from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import CHANGES
 from dse.space.array_math import where
 from dse.space.design import Design
-from dse.space.layers import per_reach
 from dse.space.mapping import FormatPlan, Mapping, TensorParallelPlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.memory_tiers import prefix_tier
@@ -118,7 +123,7 @@ def held_memory(
     stage: tuple[str, ...] | None,
 ) -> DeviceMemory:
     """Memory of one die of a stage for one request of some positions, and for the largest iteration."""
-    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(positions)))
+    cached = cached_positions(design.mapping, load.model, positions)
     held = _die_footprint(design, load, plan.tp, cached, 1.0, largest.tokens, stage)
     demand = EngineDemand(largest.budget, largest.requests, plan.tp, plan.tp * plan.stages)
     beside = engine_memory(design.chip, design.mapping, load.model, held.weights, held.activations, demand)
@@ -128,7 +133,9 @@ def held_memory(
 def stage_request_memory(design: Design, load: ServingLoad, tp: Any, stage: tuple[str, ...] | None) -> RequestMemory:
     """What a request has on one of the `tp` dies of a stage; None for one that has all layers."""
     return request_memory(
-        load.model, lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0, stage).kv
+        load.model,
+        lambda cached, sequences: _die_footprint(design, load, tp, cached, sequences, 0.0, stage).kv,
+        window_caches=keeps_windows_alone(design.mapping),
     )
 
 

@@ -22,7 +22,13 @@ from dse.evaluators.accounting import multi_die as many_dies
 from dse.evaluators.accounting.breakdown import BreakdownRow, overhead_rows, padding_row, scale_row
 from dse.evaluators.accounting.decode_segments import arrays_of_cases
 from dse.evaluators.accounting.device_rates import device_peak_rates, fastest_speedup
-from dse.evaluators.accounting.engine_memory import EngineDemand, engine_limits, engine_memory
+from dse.evaluators.accounting.engine_memory import (
+    EngineDemand,
+    cached_positions,
+    engine_limits,
+    engine_memory,
+    keeps_windows_alone,
+)
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, request_room
 from dse.evaluators.accounting.memory_placement import (
     ServedPlacement,
@@ -91,7 +97,6 @@ from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
 from dse.evaluators.silicon.energy import prefix_transfer_energy
 from dse.space.array_math import Array, ceil_div, maximum, where
 from dse.space.design import Design
-from dse.space.layers import per_reach
 from dse.space.limits import Infeasibility, Limit
 from dse.space.mapping import MultiDiePlan
 from dse.space.memoize import LastUsed, memoize_by_identity
@@ -130,7 +135,7 @@ class MultiDieServing(InstanceLayout):
     def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
         """Contents of the memories of a die of each pool, and of one that has FFNs alone."""
         die, longest, contents = served_die(design), load.longest - 1, list[MemoryContents]()
-        cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
+        cached = cached_positions(design.mapping, load.model, longest)
         for pool in die_pools(design, load):
             stage = _tightest_stage(design, load, pool)
             parts = stage.parts(float(stage.kv(cached, 1.0)))
@@ -180,7 +185,7 @@ class MultiDieServing(InstanceLayout):
                 free, tiers, tier = float(placed.pool.nbytes), (placed.shares,), prefix_tier(design)
                 prefixes = None if tier is None else (prefix_room(design, placed), float(tier.bandwidth))
             free = die_pool.of.copies * free
-            room = request_memory(load.model, stage.kv)
+            room = request_memory(load.model, stage.kv, window_caches=keeps_windows_alone(design.mapping))
             key = iteration_time_key(design, load, fidelity, die_pool.of, die_pool.rows, *tiers)
             pricing = iteration_time_function(design, load, die_pool, fidelity, key)
             sizes, copies = die_pool.padded_requests(design), die_pool.of.copies
@@ -385,7 +390,7 @@ def _pool_placement(design: Design, load: ServingLoad, pool: DiePool) -> ServedP
     if pool.of.pp > 1 or pool.of.attention:
         refuse_staged_tiers(design)
     stage, longest = _tightest_stage(design, load, pool), load.longest - 1
-    cached = per_reach(load.model, lambda reach: float(reach.kept_positions(longest)))
+    cached = cached_positions(design.mapping, load.model, longest)
     nbytes = {WEIGHTS: stage.weights - stage.experts, KV: float(stage.kv(cached, 1.0)), EXPERTS: stage.experts}
     room = _die_capacity(design) - sum(value for _, value in stage.beside)
     requests = float(ceil_div(min(float(pool.batch), float(len(load.requests))), pool.of.copies))
@@ -421,7 +426,7 @@ def _tightest_stage(design: Design, load: ServingLoad, pool: DiePool) -> Tightes
         fed, beside = (("weights", float((cut @ weight_bytes).max())), left, beside[1]), beside[:1]
     # the stage on which the longest requests fill the rest first
     longest = load.longest - 1
-    cached = per_reach(model, lambda reach: float(reach.kept_positions(longest)))
+    cached = cached_positions(design.mapping, model, longest)
     besides = [_beside_weights(design, load, pool, float(weights), beside) for weights in cut @ each]
     left = _die_capacity(design) - cut @ each - [sum(value for _, value in parts) for parts in besides]
     taken = np.array([float(stage_bytes(stage, cached, 1.0)) for stage in range(len(cut))])
