@@ -57,16 +57,34 @@ WARM = 0.1
 NEAR, NEAR_FIRST = 1.005, 1.04
 """Ratio of a rate that breaks a bound to the one that keeps all, at most; of the first search."""
 
-FIRST, EASED = 0.9, 0.97
-"""Times the saturated rate, the first rate that is tried; and times what the first search found, where the next begins, as few
-requests end before their queues have settled."""
+SURELY, BRACKET = 1.004, 1.03
+"""Ratio of a rate to the one that keeps all, at most, at which misses are as many as are allowed by a line through both ends of
+a bracket; and ratio of these ends, at most, where that ends the search."""
 
-STEP, STEP_FIRST, FARTHEST = 1.04, 1.12, 2.0
+AIMED, AIMED_FIRST = 0.0018, 0.005
+"""Logarithm of how much a rate lies below the one that such a line says; of the first search. It is kept then, and the last."""
+
+FIRST, EASED = 0.9, 0.985
+"""Times the saturated rate, the first rate that is tried where nothing bounds the TTFT, and the least otherwise; and times what
+the first search found, where the next begins, as few requests end before their queues have settled."""
+
+STEP, STEP_FIRST, FARTHEST = 1.03, 1.12, 2.0
 """Ratio of the second rate to the first, whose square is the next, while only lower or higher ones are known; of the first
 search; and the most downwards."""
 
-UNLOADED, LONE = 0.05, 2.0**-20
-"""Times the saturated rate: below the first, requests that never meet are tried, which come at the second; the least rate."""
+CLOSE, FAR = math.log(2.0), math.log(8.0)
+"""Logarithm of misses over those that are allowed, below which a first rate needs no search by few requests; and below which it
+tells how far the next one is."""
+
+TOLD = 0.1
+"""Logarithm of the ratio of rates, at most, over which one rate tells of the next."""
+
+LEAST_TOLD = 0.004
+"""The same, at least."""
+
+HOPELESS, UNLOADED, LONE = 0.5, 0.05, 2.0**-20
+"""Times the share of requests that has to keep the bounds: where fewer keep them, requests that never meet come next; times
+the saturated rate, below which these are tried in any case; times it, the rate at which they come, which is the least."""
 
 INSIDE = 0.15
 """Of a bracket, what the next rate is at least away from its ends."""
@@ -198,11 +216,11 @@ def search_max_rates(
         result.saturated, top = closed, SURE * closed
         result.rate, result.binds, result.tried = 0.0, 2.0, 0.0
         result.count = result.attained = result.lone_ttft = result.lone_tpot = result.lone_attained = math.nan
-        start = FIRST * top
+        rate, slope, alone = top * _usable_share(steady, share, bounds[0], closed), 0.0, True
         for stage in range(2):  # by few requests, which find about where, and by many
             near, step, shorter = (NEAR_FIRST, STEP_FIRST, SHORTER) if stage == 0 else (NEAR, STEP, 1.0)
-            low = kept_low = kept_high = before = 0.0
-            rate, high = start, math.inf
+            low = under = below = over = above = 0.0
+            high, side, tries = math.inf, 0, 0
             while True:
                 needed = max(sizes[1], sizes[0] * rate, sizes[2] * rate * rate) / shorter
                 count = int(min(most, math.ceil(max(needed, min(sizes[1], LEAST_FIRST)))))
@@ -210,41 +228,93 @@ def search_max_rates(
                     linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, room, pools, row,
                     rate, count, record,
                 )  # fmt: skip
+                excess = _log_excess(kept, share, count)
                 result.tried += 1
-                if kept >= share:
-                    low, kept_low = rate, kept
+                tries += 1
+                if kept >= share:  # of an end that stays, half counts, so that the other one moves
+                    low, under, below, above = rate, excess, excess, above / 2 if side > 0 else above
+                    side = 1
                     result.rate, result.count, result.attained = rate, count, kept
                     if rate >= top:
                         result.binds = 2.0
                         break
                 else:
-                    high, kept_high = rate, kept
+                    high, over, above, below = rate, excess, excess, below / 2 if side < 0 else below
+                    side = -1
                     result.binds = 1.0 if slow > late else 0.0
-                if high <= near * low:
+                if stage == 0 and tries == 1 and excess < CLOSE:
+                    low = rate / EASED
                     break
                 if low > 0 and high < math.inf:
-                    now = math.log(high / low)
-                    place = (kept_low - share) / max(kept_low - kept_high, 1e-9) if now < 0.5 * before or before == 0 else 0.5
-                    rate, before = low * (high / low) ** min(max(place, INSIDE), 1 - INSIDE), now
+                    width = math.log(high / low)
+                    slope = (over - under) / width
+                    sure = stage == 1 and side > 0 and high <= BRACKET * low and under + slope * math.log(SURELY) >= 0
+                    if high <= near * low or sure:
+                        break
+                    place = below / min(below - above, -1e-9) - (AIMED if stage else AIMED_FIRST) / width
+                    inside = min(INSIDE, 0.4 * math.log(near) / width)
+                    rate = low * math.exp(width * min(max(place, inside), 1 - inside))
+                elif stage == 1 and tries == 1 and excess < FAR:
+                    aside = -side * min(max(_told_distance(rate / closed, excess, slope, share), LEAST_TOLD), TOLD)
+                    rate = min(top, rate * math.exp(-aside))
                 elif low > 0:
                     rate, step = min(top, rate * step), step * step
                 else:
-                    if rate <= UNLOADED * top and math.isnan(result.lone_attained):
+                    if (kept < HOPELESS * share or rate <= UNLOADED * top) and alone:
+                        alone, few = False, int(min(most, min(sizes[1], LEAST_FIRST)))
                         result.lone_attained, _, _ = _attained(
                             linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, room, pools,
-                            row, LONE * top, count, record,
+                            row, LONE * top, few, record,
                         )  # fmt: skip
                         result.tried += 1
                         if result.lone_attained < share:
-                            result.lone_ttft, result.lone_tpot = _quantiles(load, share, count, room, LONE * top)
+                            result.lone_ttft, result.lone_tpot = _quantiles(load, share, few, room, LONE * top)
                             break
                     if rate < LONE * top:
                         break
                     rate, step = rate / step, min(step * step, FARTHEST)
-            start = EASED * low
+            rate = EASED * low
             if low == 0:
                 result.rate = 0.0
                 break
+
+
+@inlined_function
+def _log_excess(kept, share, count):
+    """Logarithm of the share of requests that miss the bounds over the one that may; below 0 exactly where enough keep them."""
+    few = 1.0 / count
+    excess = math.log(max(1 - kept, 0.5 * few) / max(1 - share, 0.7 * few))
+    return min(excess, -1e-9) if kept >= share else max(excess, 1e-9)
+
+
+@inlined_function
+def _usable_share(steady, share, ttft, rate):
+    """Share of the saturated rate at which a queue keeps the TTFT bound of a share of the requests, about.
+
+    In heavy traffic the wait is exponential, with mean `(c_a + c_s) / (2 rate spare)` for squared coefficients of variation of
+    gaps and prompts [kingman1961].
+    """
+    mean = square = 0.0
+    for kind in range(len(steady.prompts)):
+        mean += steady.weights[kind] * steady.prompts[kind]
+        square += steady.weights[kind] * steady.prompts[kind] ** 2
+    varied = steady.gaps + square / mean**2 - 1
+    if ttft == math.inf or not 0 < share < 1:
+        return FIRST
+    return max(FIRST / 2, 1 + varied * math.log(1 - share) / (2 * rate * ttft))
+
+
+@inlined_function
+def _told_distance(load, excess, slope, share):
+    """Logarithm of the ratio of rates from one to that with as many misses as are allowed, and a little beyond.
+
+    The slope is that of the first search; where it has none, misses fall exponentially with the spare share of the rate.
+    """
+    if slope > 0:
+        return abs(excess) / slope + AIMED
+    allowed = math.log(1 - share) if share < 1 else -CLOSE
+    spare = (1 - load) * allowed / min(allowed + excess, -1e-9)
+    return abs(math.log(max(1 - spare, 1e-9) / load)) + AIMED
 
 
 @inlined_function

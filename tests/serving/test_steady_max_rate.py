@@ -11,7 +11,10 @@ from dse.config.question import Question
 from dse.evaluators import evaluate
 from dse.evaluators.accounting.outcomes import Outcomes
 from dse.evaluators.serving import steady_state_max_rate
-from dse.evaluators.serving.steady_state_max_rate import fleet_of_demand
+from dse.evaluators.serving.slo_bounds import make_slo_bounds
+from dse.evaluators.serving.steady_state_max_rate import NEAR, WARM, fleet_of_demand, rate_stream
+from dse.evaluators.serving.steady_state_solver import solve_deployment
+from dse.evaluators.workloads.serving import deploy_load
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -81,6 +84,29 @@ def test_looser_bounds_and_smaller_shares_never_lower_the_rate() -> None:
     ]
     assert rates == sorted(rates)
     assert rates[0] < rates[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "workload.ttft='60 ms' workload.tpot='1 s'",
+        "workload.ttft='120 ms' workload.tpot='1 s'",
+        "workload.ttft='100 ms' workload.tpot='13 ms' mapping.serving.policy=chunked_prefill",
+    ],
+)
+def test_enough_requests_keep_their_bounds_at_the_rate_and_too_few_just_above_it(words: str) -> None:
+    question = _question(f"{CHIPS['devices']} {LOAD} workload.requests=3000 workload.slo_percentile=50 {words}")
+    (load,), bounds = question.workload.cases, make_slo_bounds(question.workload.cases[0], 0.5)
+    rate, stream = _outcomes([question.base], question).columns["max_rate"][0], rate_stream(load, bounds)
+    deployment, _ = deploy_load(question.base, load, "analytical")
+
+    def attained(at: float) -> float:
+        part = stream.requests.first_requests(int(stream.count_requests(at))).scale_times(at)
+        return float(solve_deployment(deployment, part, *bounds.tightest).replayed_records()["within"][0])
+
+    # the first requests, which do not count in the search, find no queue
+    assert (1 - WARM) * 0.5 <= attained(rate) <= WARM + (1 - WARM) * 0.6
+    assert attained(rate * NEAR**2) < WARM + (1 - WARM) * 0.5
 
 
 def test_a_fleet_has_as_many_systems_as_its_demand_takes_and_loads_them_alike() -> None:
