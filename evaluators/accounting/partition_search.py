@@ -20,8 +20,9 @@ from dse.evaluators.accounting.decode_segments import reduce_per_case, spread_ov
 from dse.evaluators.accounting.forward_passes import StagedPass
 from dse.evaluators.accounting.weight_copies import COPIED, Seconds, choose_copies
 from dse.evaluators.calls.algorithm_candidates import select_values
-from dse.evaluators.calls.call import CallBlock
+from dse.evaluators.calls.call import CallBlock, CallProduct, CoreGroupSplit
 from dse.evaluators.cost_models.call_cost import CostModel
+from dse.evaluators.cost_models.fastest_algorithm import map_partitions
 from dse.evaluators.graph.operators import MatMulOp, Segment
 from dse.evaluators.graph.transformer import END_SEGMENTS
 from dse.evaluators.layouts.model_weights import product_bytes
@@ -39,7 +40,7 @@ from dse.evaluators.layouts.residency import CoreResidency
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.tuning.variable_elimination import minimise_factors
 from dse.space.array_math import Array, ceil_div
-from dse.space.mapping import BYTES_BY_FORMAT, DIVISIONS, FormatPlan, PipelinePlan
+from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, FormatPlan, PipelinePlan
 from dse.space.model import Model
 
 P = TypeVar("P", bound=PipelinePlan)
@@ -139,6 +140,29 @@ class ChosenPartitions(NamedTuple):
         """Chosen partitions whose leaves are a function of these leaves."""
         choice = PartitionChoice(*({name: function(value) for name, value in kind.items()} for kind in self.of))
         return ChosenPartitions(choice, function(self.counted), function(self.everywhere))
+
+    def needed_words(self) -> set[str]:
+        """Partitions that some operator has, and that of sums, whose options all products keep."""
+        return {"k", *(DIVISIONS[int(place)] for leaf in self.of.words.values() for place in np.unique(leaf))}
+
+
+def remember_products(model: CostModel) -> CostModel:
+    """Cost model that computes each product of a group once, where passes have calls in common.
+
+    All calls are of one machine.
+    """
+    known: dict[tuple[Any, ...], tuple[Any, tuple[Any, Any]]] = {}
+
+    def product_seconds(group: CoreGroupSplit, product: CallProduct, machine: HardwareModel, width: float) -> tuple[Any, Any]:
+        if group.partition == AUTO:
+            return map_partitions(group, lambda way: product_seconds(way, product, machine, width))
+        operands = *group[:5], *product[1:], width
+        key = tuple(id(value) if isinstance(value, np.ndarray) else (value,) for value in operands)
+        if key not in known:  # arrays are kept, so that no other takes their place
+            known[key] = operands, model.product(group, product, machine, width)
+        return known[key][1]
+
+    return model._replace(product=product_seconds)
 
 
 def choose_partitions(phases: Sequence[PartitionedPhase]) -> list[ChosenPartitions]:

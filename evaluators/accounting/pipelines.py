@@ -3,7 +3,7 @@
 The chip is divided into instances of the model, each a pipeline of groups; requests are shared evenly between them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -29,8 +29,14 @@ from dse.evaluators.accounting.memory_contents import (
     main_memory_contents,
     memory_limits,
 )
+from dse.evaluators.accounting.partition_search import (
+    ChosenPartitions,
+    choose_partitions,
+    partitioned_phase,
+    plan_with_partition,
+    remember_products,
+)
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
-from dse.evaluators.accounting.partition_search import choose_partitions, partitioned_phase, plan_with_partition
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.settled_partitions import settle_partitions
 from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
@@ -61,7 +67,7 @@ from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import main_memory
-from dse.space.mapping import AUTO, BYTES_BY_FORMAT, FormatPlan, Mapping, PipelinePlan
+from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, FormatPlan, Mapping, PipelinePlan
 from dse.space.memoize import memoize, memoize_by_identity
 from dse.space.model import Model
 
@@ -186,20 +192,28 @@ def _lay_phases(design: Design, job: BatchArrays) -> dict[str, tuple[tuple[CallB
         tokens = _batch_tokens(job, phase, plan, _pipeline_instances(design.chip, plan))
         laid = _pass_blocks(job, phase, plan, design.mapping.precision, tokens, _group_chip(design, plan))
         laid_phases[phase] = laid, _held_memory(design, job, phase)
-    phases = [_left_open(design, job, phase) for phase in open_]
-    chosen = settle_partitions(design, job, lambda: tuple(choose_partitions(phases))) if open_ else ()
-    return laid_phases | {
-        name: partitioned_phase(phase, partitions) for name, phase, partitions in zip(open_, phases, chosen, strict=True)
-    }
+    phases: dict[str, Partitions] = {}
+
+    def choose() -> tuple[ChosenPartitions, ...]:
+        phases.update((phase, _left_open(design, job, phase)) for phase in open_)
+        return tuple(choose_partitions(list(phases.values())))
+
+    chosen = settle_partitions(design, job, choose) if open_ else ()
+    for phase, partitions in zip(open_, chosen, strict=True):
+        if phase not in phases:  # remembered, so that other partitions need no blocks
+            phases[phase] = _left_open(design, job, phase, partitions.needed_words())
+        laid_phases[phase] = partitioned_phase(phases[phase], partitions)
+    return laid_phases
 
 
-def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
-    """A phase as it depends on partitions of its operators."""
+def _left_open(design: Design, job: BatchArrays, phase: str, words: Collection[str] = DIVISIONS) -> Partitions:
+    """A phase as it depends on partitions of its operators, with blocks of those partitions that are in `words`."""
     plan, starts, entries = _phase_entries(design, job, phase)
     chip, precision = design.chip, design.mapping.precision
     tokens = _batch_tokens(job, phase, plan, _pipeline_instances(chip, plan))
     at, group = _pass_counts(job, tokens), _group_chip(design, plan)
     runs = job.copies if phase == "prefill" else job.steps
+    closed = remember_products(READERS["analytical"])
     return Partitions(
         job.model,
         plan,
@@ -209,15 +223,16 @@ def _left_open(design: Design, job: BatchArrays, phase: str) -> Partitions:
         {
             word: _pass_blocks(job, phase, plan_with_partition(plan, word), precision, tokens, group, True)
             for word in offered_partitions(plan)
+            if word in words
         },
         lambda word, everywhere: _held_memory(design, job, phase, plan_with_partition(plan, word), everywhere),
-        lambda laid, held: _pass_phase(design, job, phase, laid, held, READERS["analytical"]),
+        lambda laid, held: _pass_phase(design, job, phase, laid, held, closed),
         lambda _, held: _has_room(chip, held),
         runs,
         starts,
         entries,
         tile_core_machine(chip),
-        READERS["analytical"],
+        closed,
     )
 
 

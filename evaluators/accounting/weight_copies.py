@@ -51,8 +51,7 @@ def choose_copies(
     copy_sets = (np.arange(2 ** len(units))[:, None] >> np.arange(len(units))) % 2 == 1
     each = [np.broadcast_to(sum(weights[name] for name in unit), where.shape)[where] for unit in units]
     room = _room(sum(weights.values()), fits, where)
-    full = [_full(copy_sets, sizes, most) for sizes, most in zip(np.stack(each, axis=-1), room, strict=True)]
-    which, sets = np.repeat(np.arange(len(room)), [len(rows) for rows in full]), np.concatenate(full)
+    which, sets = _full(copy_sets, np.stack(each, axis=-1), room)
     pieces = np.array_split(np.arange(len(which)), -(-len(which) // TOGETHER))
     found_sets = [_of_sets(solved, seconds, gather, units, copy_sets[sets[part]], where, which[part]) for part in pieces]
     taken = np.concatenate([kept_rows for _, kept_rows in found_sets])
@@ -85,11 +84,21 @@ def _room(every: Any, fits: Callable[[Any], Any], where: Array) -> Array:
     return np.asarray(low[where])
 
 
-def _full(copy_sets: Array, sizes: Array, room: Any) -> Array:
-    """Maximal sets of units that fit."""
-    nbytes = copy_sets @ sizes
-    with_another = nbytes + np.where(copy_sets, np.inf, sizes).min(axis=1)
-    return np.flatnonzero((nbytes <= room) & (with_another > room))
+def _full(copy_sets: Array, sizes: Array, room: Array) -> tuple[Array, Array]:
+    """Maximal sets of units that fit, entry by entry: the place of each entry in `room`, and that of its set."""
+    distinct, which = np.unique(sizes, axis=0, return_inverse=True)
+    entries, sets = [], []
+    for number, unit_sizes in enumerate(distinct):
+        nbytes = copy_sets @ unit_sizes
+        with_another = nbytes + np.where(copy_sets, np.inf, unit_sizes).min(axis=1)
+        places = np.flatnonzero(which.ravel() == number)
+        for part in np.array_split(places, -(-len(places) // TOGETHER)):
+            most = room[part, None]
+            place, full = np.nonzero((nbytes <= most) & (with_another > most))
+            entries.append(part[place])
+            sets.append(full)
+    order = np.argsort(np.concatenate(entries), kind="stable")
+    return np.concatenate(entries)[order], np.concatenate(sets)[order]
 
 
 def _of_sets(

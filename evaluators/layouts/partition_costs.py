@@ -56,20 +56,20 @@ def partition_cost_factors(
             free = by.apart and isinstance(operator, AttentionOp)
             variable, left = _variable(part.name, operator.name), _left(part.name, operator.name)
             yield CostFactor((variable,), _column([seconds[part.name, operator.name][word] for word, _, _ in partitions]))
-            yield CostFactor((variable, left), _leaving(partitions, gather[part.name, operator.name], free=free))
+            yield CostFactor(
+                (variable, left),
+                _leaving(partitions, gather[part.name, operator.name], free=free),
+                _possible_layouts(tuple(leaves for _, _, leaves in partitions), free=free),
+            )
+            needed_layouts = tuple(needs for _, needs, _ in partitions)
             if not free:
                 for need in takes[operator.name]:
-                    yield CostFactor(
-                        (_left(part.name, need), variable), _finding(DATA_LAYOUTS, tuple(needs for _, needs, _ in partitions))
-                    )
+                    yield CostFactor((_left(part.name, need), variable), *_finding(DATA_LAYOUTS, needed_layouts))
                 if not takes[operator.name]:
-                    yield CostFactor(
-                        (streams[kinds[part.name]], variable),
-                        _finding(RESIDUAL_LAYOUTS, tuple(needs for _, needs, _ in partitions)),
-                    )
+                    yield CostFactor((streams[kinds[part.name]], variable), *_finding(RESIDUAL_LAYOUTS, needed_layouts))
             if operator.name not in needed:
                 for kind in sorted(follows.get(part.name, ())):
-                    yield CostFactor((left, streams[kind]), _finding(DATA_LAYOUTS, RESIDUAL_LAYOUTS))
+                    yield CostFactor((left, streams[kind]), *_finding(DATA_LAYOUTS, RESIDUAL_LAYOUTS))
 
 
 def partition_choice(
@@ -109,9 +109,19 @@ def _leaving(operator_partitions: Sequence[tuple[int, str, str]], gather: Mappin
 
 
 @lru_cache(maxsize=256)
-def _finding(layouts: tuple[str, ...], needs: tuple[str, ...]) -> Array:
-    """By what there is and what is needed: nothing, or what cannot be."""
-    return np.array([[0.0 if layout in ACCEPTED_LAYOUTS[need] else np.inf for need in needs] for layout in layouts])
+def _possible_layouts(leaves: tuple[str, ...], *, free: bool) -> Array:
+    """Whether others may find a layout, by partition of an operator and layout."""
+    everywhere = np.array([free or layout != "dealt" for layout in leaves])
+    possible = np.array([[layout == left for left in DATA_LAYOUTS] for layout in leaves])
+    possible[:, EVERYWHERE] |= everywhere
+    return possible
+
+
+@lru_cache(maxsize=256)
+def _finding(layouts: tuple[str, ...], needs: tuple[str, ...]) -> tuple[Array, Array]:
+    """By what there is and what is needed: nothing, or what cannot be; and whether it can be."""
+    possible = np.array([[layout in ACCEPTED_LAYOUTS[need] for need in needs] for layout in layouts])
+    return np.where(possible, 0.0, np.inf), possible
 
 
 def _variable(part: str, operator: str) -> str:

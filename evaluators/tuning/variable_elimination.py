@@ -21,23 +21,34 @@ class CostFactor(NamedTuple):
         of: their names, each once.
         cost: one axis for the values of each variable, then axes of entries, which broadcast; infinite for impossible
             values.
+        possible: whether joint values cost less than infinity at some entry, without axes of entries; None for all of them.
     """
 
     of: tuple[str, ...]
     cost: Array
+    possible: Array | None = None
 
 
 def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
     """Index of the value of each variable in the least-cost assignment, the lowest index among equals.
 
-    Each result has the shape of the entries.
+    Each result has the shape of the entries. Values that no possible assignment has are left out of all tables.
 
     >>> apart = CostFactor(("x", "y"), np.array([[np.inf, 0.0], [0.0, np.inf]]))
     >>> {name: int(word) for name, word in minimise_factors([apart, CostFactor(("x",), np.array([2.0, 1.0]))]).items()}
     {'x': 1, 'y': 0}
     """
     entries = np.broadcast_shapes(*(factor.cost.shape[len(factor.of) :] for factor in factors))
-    costs = [_spread(cost, len(variables), len(entries)) for variables, cost in factors]
+    values, selections = _possible_values(
+        tuple(
+            (variables, cost.shape[: len(variables)], None if possible is None else possible.tobytes())
+            for variables, cost, possible in factors
+        )
+    )
+    costs = [
+        _spread(factor.cost if selection is None else factor.cost[selection], len(factor.of), len(entries))
+        for factor, selection in zip(factors, selections, strict=True)
+    ]
     steps = _elimination(tuple(factor.of for factor in factors))
     decided: list[Array] = []
     for step in steps:
@@ -52,7 +63,47 @@ def minimise_factors(factors: Sequence[CostFactor]) -> dict[str, Array]:
     for step, best in zip(reversed(steps), reversed(decided), strict=True):
         whole = np.broadcast_to(best, (*best.shape[: len(step.others)], *entries))
         choices[step.name] = np.asarray(whole[(*(choices[other] for other in step.others), *places)])
-    return dict(reversed(choices.items()))
+    return {name: values[name][word] if name in values else word for name, word in reversed(choices.items())}
+
+
+Pattern = tuple[tuple[str, ...], tuple[int, ...], bytes | None]
+"""Variables of a factor, how many values each has, and which joint values are possible; None for all."""
+
+
+@lru_cache(maxsize=512)
+def _possible_values(patterns: tuple[Pattern, ...]) -> tuple[dict[str, Array], tuple[tuple[Array, ...] | None, ...]]:
+    """Values that variables may have, and what is left of each factor.
+
+    Returns:
+        Of each variable that loses values, the remaining ones, ascending. Of each factor the index that selects them, None
+        for the whole factor.
+    """
+    kept: dict[str, Array] = {}
+    tables = []
+    for variables, shape, possible in patterns:
+        kept |= {name: np.ones(count, bool) for name, count in zip(variables, shape, strict=True)}
+        if possible is not None:
+            tables.append((variables, np.frombuffer(possible, bool).reshape(shape)))
+    is_settled = False
+    while not is_settled:
+        is_settled = True
+        for variables, table in tables:
+            joint = table[np.ix_(*(kept[name] for name in variables))]
+            for axis, name in enumerate(variables):
+                others = tuple(other for other in range(len(variables)) if other != axis)
+                lasting = joint.any(axis=others)
+                if not lasting.all():
+                    is_settled = False
+                    kept[name][np.flatnonzero(kept[name])[~lasting]] = False
+                    joint = joint.compress(lasting, axis=axis)
+    if not all(mask.any() for mask in kept.values()):  # nothing is possible
+        return {}, (None,) * len(patterns)
+    values = {name: np.flatnonzero(mask) for name, mask in kept.items() if not mask.all()}
+    selections = tuple(
+        np.ix_(*(np.flatnonzero(kept[name]) for name in variables)) if values.keys() & set(variables) else None
+        for variables, _, _ in patterns
+    )
+    return values, selections
 
 
 class _Met(NamedTuple):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dse.config.question import Question
 from dse.evaluators import METRICS, evaluate, explain
+from dse.evaluators.accounting import pipelines
 from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.partition_search import (
     PartitionedPhase,
@@ -330,12 +331,12 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
         factors.append(
             CostFactor(tuple(f"v{axis}" for axis in permutation), np.where(rng.random(cost.shape) < 0.1, np.inf, cost))
         )
-    entries = np.broadcast_shapes(*(cost.shape[len(names) :] for names, cost in factors))
+    entries = np.broadcast_shapes(*(cost.shape[len(names) :] for names, cost, _ in factors))
     places = np.indices(entries, sparse=True)
 
     def total(choices: dict[str, Any]) -> Any:
         total = np.zeros(entries)
-        for names, cost in factors:
+        for names, cost, _ in factors:
             wide = cost if cost.ndim > len(names) else cost[..., None, None]
             total = (
                 total
@@ -347,6 +348,25 @@ def test_elimination_finds_the_least_sum(seed: int) -> None:
         total({f"v{index}": np.full(entries, word[index]) for index in range(count)}) for word in product(*map(range, words))
     ]
     assert np.allclose(total(minimise_factors(factors)), np.min(every, axis=0))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_leaving_out_impossible_values_changes_no_choice(seed: int) -> None:
+    """Where something is possible; of equal assignments the same one is chosen."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 7))
+    words, answer = rng.integers(1, 5, count), rng.integers(0, 100, count)
+    factors, masked = [], []
+    for _ in range(2 * count):
+        axes = rng.permutation(count)[: int(rng.integers(1, min(4, count + 1)))]
+        possible = rng.random(words[axes]) < 0.5
+        possible[tuple(answer[axes] % words[axes])] = True
+        cost = np.where(possible[..., None], rng.integers(0, 3, (*words[axes], 7)) * 1.0, np.inf)
+        factors.append(CostFactor(tuple(f"v{axis}" for axis in axes), cost))
+        masked.append(factors[-1]._replace(possible=possible))
+    whole, pruned = minimise_factors(factors), minimise_factors(masked)
+    assert whole.keys() == pruned.keys()
+    assert all(np.array_equal(whole[name], pruned[name]) for name in whole)
 
 
 @pytest.mark.sampled
@@ -490,8 +510,29 @@ def test_the_least_of_many_entries_is_that_of_every_combination() -> None:
     choices = minimise_factors(factors)
     taken = every[choices["x"], choices["y"], choices["z"], np.arange(2_000)]
     assert np.array_equal(taken, every.min(axis=(0, 1, 2)))
-    few = [minimise_factors([CostFactor(names, cost[..., i % cost.shape[-1]]) for names, cost in factors]) for i in range(50)]
+    few = [
+        minimise_factors([CostFactor(names, cost[..., i % cost.shape[-1]]) for names, cost, _ in factors]) for i in range(50)
+    ]
     assert all(int(least_entry[name]) == choices[name][i] for i, least_entry in enumerate(few) for name in "xyz")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_partitions_of_many_designs_are_chosen_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any order, together and by themselves; answers stay as they are."""
+    of, first = questions(seed)
+    rng = np.random.default_rng(seed)
+    designs = [
+        with_word(replace_leaves(first, {"chip.tile.sram": first.chip.tile.sram * size}), AUTO)
+        for size in rng.uniform(0.2, 3.0, 6)
+    ]
+    forget_settled_partitions()
+    known = evaluate(stack_designs(designs), of.workload).columns
+    monkeypatch.setattr(pipelines, "choose_partitions", lambda phases: pytest.fail("chosen again"))
+    backwards = evaluate(stack_designs(designs[::-1]), of.workload).columns
+    alone = [evaluate(stack_designs([design]), of.workload).columns for design in designs]
+    for name in ("latency", "ttft", "energy"):
+        assert np.array_equal(known[name], backwards[name][::-1], equal_nan=True)
+        assert np.allclose(known[name], [columns[name][0] for columns in alone], rtol=1e-12, atol=0, equal_nan=True)
 
 
 @given(st.integers(0, 10_000))
