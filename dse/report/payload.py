@@ -45,7 +45,7 @@ from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import mask_passwords, mask_passwords_in
 from dse.space.units import PREFIXED_UNITS, PREFIXES
-from dse.terminal.part_names import PART_NAMES
+from dse.terminal.plain_names import PART_NAMES
 
 MAX_EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""

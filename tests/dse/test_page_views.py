@@ -11,11 +11,11 @@ from typing import Any
 import plotly.offline
 import pytest
 
-from dse.report.metric_names import plain_name
 from dse.report.page_parts import BUNDLES
 from dse.report.payload import ReportedStudy, report_payload
 from dse.report.study_page import write_page
 from dse.report.verdict import find_knee, metric_text
+from dse.terminal.plain_names import plain_name
 from tests.dse.test_report_page import browser, frame_rows, opened, part, rows_of, settle
 
 __all__ = ["browser", "opened", "part"]
@@ -42,7 +42,7 @@ def test_the_verdict_names_the_balanced_design_with_its_values_and_knobs(part: R
         assert f"{plain_name(name)} of {metric_text(name, knee[name])}" in first
         best = front[name].max() if direction == "max" else front[name].min()
         assert metric_text(name, best) in ends
-    assert f"chip.cores {knee['chip.cores']:.0f}" in knobs
+    assert f"cores of a die {knee['chip.cores']:.0f}" in knobs
     rest = (front[list(part.study.objectives)] == knee[list(part.study.objectives)]).all(axis=1)
     assert rest.sum() == 1
 
