@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from dse.space.errors import DesignError
     from dse.terminal.package_version import version
 
+    __version__: str
+
 __all__ = [
     "Capacity",
     "ChipCapacity",
@@ -108,6 +110,10 @@ _FORMER = {"compare_chips": "compare"}
 
 def __getattr__(name: str) -> Any:
     """A public name, imported when it is first used, so that the command line starts fast."""
+    if name == "__version__":
+        from dse.terminal.package_version import version
+
+        return version()
     place = _PLACES.get(_FORMER.get(name, name))
     if place is None:
         raise AttributeError(f"module 'dse' has no attribute {name!r}")

@@ -51,9 +51,9 @@ def _run_command(arguments: list[str]) -> int:
         print(format_help_overview(), end="")
         return 0
     if name == "--version":
-        from importlib.metadata import version
+        from dse.terminal.package_version import version
 
-        print(f"mesh-dse {version('mesh-dse')}")
+        print(f"mesh-dse {version()}")
         return 0
     if name.startswith("-"):
         raise DesignError(f"no flag {name!r}; {suggest_nearest(name, ('--help', '--version', '--shell-completion'))}")

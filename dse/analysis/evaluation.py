@@ -210,6 +210,17 @@ class Evaluation:
             return ""
         return self.stack_basis.rate_band(rate, "token/s") if self.stack_basis and rate is not None else ""
 
+    def measured_range(self, metric: str) -> tuple[float, float] | None:
+        """Range of the measured value of a metric if this answer errs like rows of its kind; None if unknown.
+
+        Args:
+            metric: by name; its range is in SI.
+        """
+        if metric == "throughput" and self.rate_band and self.stack_basis is not None and self.stack_basis.accuracy is not None:
+            rate, accuracy = computed_metrics(self.metrics)[metric], self.stack_basis.accuracy
+            return rate * accuracy.low, rate * accuracy.high
+        return next((band.measured_range for band in self.bands if band.metric == metric), None)
+
     @cached_property
     def kernel_basis(self) -> str:
         """Kernels of the first case that no measured row of the stack covers; empty string if none."""

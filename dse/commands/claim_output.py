@@ -21,7 +21,6 @@ from dse.accuracy.claims import (
 )
 from dse.documents.claims_document import ClaimsDocument
 from dse.evaluators.evaluation import PHYSICS_VERSION
-from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
@@ -36,7 +35,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import build_claims_page
+    from dse.report.standalone_pages import build_claims_page, write_answer_page
 
     claims = find_claims(names)
     decisions: list[Decision] = []
@@ -45,9 +44,7 @@ def validate_claims(names: Sequence[str], out: Path, *, as_json: bool) -> int:
             decisions.append(decision)
             bar.update(len(decisions), len(claims), decision.claim.paper)
     document = claims_record(decisions, out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(out) as place:
-        place.write_text(build_claims_page(document), encoding="utf-8")
+    write_answer_page(build_claims_page(document), out)
     status = int(bool(document.problems))
     if as_json:
         print(format_json(document, indent=1))

@@ -17,11 +17,9 @@ from dse.evaluators import METRICS
 from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
-from dse.terminal.signals import defer_signals
 
 SHOWN_METRICS = ("ttft", "tpot", "throughput", "throughput_per_die_mm2", "throughput_per_system_mm2", "energy_per_token")
 """Metrics in the table, with what money says and the objective."""
@@ -62,17 +60,12 @@ def write_comparison(
     else:
         print_lines(comparison_lines(sides, objective, screen_width()))
     if any(side.found for side in sides):
-        _write_page(document, f"Best: {_best_text(sides, objective)}.", _shown_names(sides, objective), page)
+        from dse.report.standalone_pages import build_comparison_page, write_answer_page
+
+        best = f"Best: {_best_text(sides, objective)}."
+        write_answer_page(build_comparison_page(document, best, _shown_names(sides, objective)), page)
         if not as_json:
             say(f"wrote   {escape(str(page))}")
-
-
-def _write_page(document: CompareDocument, best: str, shown: Sequence[str], page: Path) -> None:
-    from dse.report.standalone_pages import build_comparison_page
-
-    page.parent.mkdir(parents=True, exist_ok=True)
-    with defer_signals(), write_atomically(page) as place:
-        place.write_text(build_comparison_page(document, best, shown), encoding="utf-8")
 
 
 def _print_all(sides: Sequence[ChipComparison], objective: str) -> None:

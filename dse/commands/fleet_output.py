@@ -25,11 +25,9 @@ from dse.evaluators.serving.max_rate import MaxRate
 from dse.evaluators.serving.slo_bounds import make_slo_bounds
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen
-from dse.terminal.signals import defer_signals
 
 KWH = 3.6e6
 """Energy of a kilowatt-hour. [J]"""
@@ -45,7 +43,7 @@ MEANINGS = (
 
 def write_fleets(fleets: Sequence[ChipFleet], out: Path, *, as_json: bool, full: bool = False) -> None:
     """Write the page, and print the first screen, all tables or JSON."""
-    from dse.report.standalone_pages import build_fleet_page
+    from dse.report.standalone_pages import build_fleet_page, write_answer_page
 
     idle = _idle_settings(fleets)
     data = fleet_record(fleets, idle)
@@ -56,9 +54,7 @@ def write_fleets(fleets: Sequence[ChipFleet], out: Path, *, as_json: bool, full:
         _print_fleets(fleets)
     else:
         print_lines(fleet_lines(fleets, screen_width()))
-    out.parent.mkdir(parents=True, exist_ok=True)  # last: where nothing can be written, what was found is said
-    with defer_signals(), write_atomically(out) as place:
-        place.write_text(build_fleet_page(data), encoding="utf-8")
+    write_answer_page(build_fleet_page(data), out)  # last: where nothing can be written, what was found is said
     if not as_json:
         say(f"wrote   {escape(str(out))}")
 

@@ -1,5 +1,7 @@
 """Output of ``dse robust``: how each design of a front fares over draws of the constants."""
 
+from pathlib import Path
+
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,11 +18,13 @@ from dse.report.front_robustness import (
     measure_front_robustness,
 )
 from dse.report.kind_order import KindOrder, find_kind_order
+from dse.report.robustness_page import build_robustness_page
+from dse.report.standalone_pages import write_answer_page
 from dse.space.errors import DesignError
 from dse.space.fields import integer_field
 from dse.space.safe_text import count_text
 from dse.terminal.json_text import format_json
-from dse.terminal.progress import ProgressBar, SafeConsole
+from dse.terminal.progress import ProgressBar, SafeConsole, say
 
 MIN_DRAWS, MAX_DRAWS = 8, 4096
 DRAWS = integer_field("number of draws", low=MIN_DRAWS, high=MAX_DRAWS)
@@ -32,26 +36,32 @@ SHOWN = 15
 WIDTH = 160
 
 
-def run_robust(name: str, *overrides: str, draws: str, as_json: bool, trust: bool) -> int:
-    """Run ``dse robust``; returns the exit status.
+def write_robustness(name: str, *overrides: str, draws: str, out: str, as_json: bool, trust: bool) -> Path:
+    """Measure, print and write the robustness of a study's front; returns the path of its page.
 
     Args:
         name: of the study.
         overrides: where results are (``store=URL``).
         draws: as typed; empty for the usual number.
+        out: path of the page; empty string for one in the run's folder.
         as_json: print JSON in place of the table.
         trust: whether files that are not ours may run code.
 
     Raises:
         DesignError: no such study here, no front, or a number of draws that is none.
     """
-    many = parse_draws(draws)
-    robustness, order = measure_stored_robustness(load(name, *overrides, trust=trust), many)
+    many, loaded = parse_draws(draws), load(name, *overrides, trust=trust)
+    page = Path(out) if out else loaded.study.run_dir / "robust.html"
+    robustness, order = measure_stored_robustness(loaded, many)
+    document = robustness_record(robustness, order)
     if as_json:
-        print(format_json(robustness_record(robustness, order), indent=1))
+        print(format_json(document, indent=1))
     else:
         print_robustness(robustness, order, many)
-    return 0
+    write_answer_page(build_robustness_page(document), page)
+    if not as_json:
+        say(f"wrote   {escape(str(page))}")
+    return page
 
 
 def parse_draws(text: str) -> int:
@@ -127,7 +137,7 @@ def print_robustness(robustness: FrontRobustness, order: KindOrder, draws: int) 
         turning = [escape(format_turning_constant(record)) for record in design.turning]
         table.add_row(*cells, "\n".join(turning) or "none within its range")
     console.print(table)
-    console.print(f"page with these shares: dse report {escape(robustness.study)}")
+    console.print(f"dse report {escape(robustness.study)} has these shares beside the designs")
 
 
 def robustness_record(robustness: FrontRobustness, order: KindOrder) -> RobustDocument:

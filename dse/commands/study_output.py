@@ -34,6 +34,7 @@ from dse.space.safe_text import count_text, mask_passwords, strip_control_codes
 from dse.space.units import format_quantity
 from dse.space.workload import Workload
 from dse.terminal.json_text import format_json
+from dse.terminal.plain_names import named_setting, setting_name
 from dse.terminal.progress import SafeConsole
 
 MAX_ROWS = 15
@@ -65,7 +66,7 @@ def print_front(study: Study, frame: pd.DataFrame, sample: FrontSample) -> None:
     across = 1 + len(knobs) + len(study.objectives) + len(beside) <= MAX_COLUMNS
     most = MAX_ROWS if across else MAX_COLUMNS // 2
     picks = best.iloc[[round(i * (len(best) - 1) / max(most - 1, 1)) for i in range(most)]] if len(best) > most else best
-    names = ["rank", DESIGN, *knobs, *study.objectives, *beside]
+    names = ["rank", DESIGN, *map(setting_name, knobs), *study.objectives, *beside]
     ranks = {place: rank for rank, place in enumerate(best.index, 1)}
     cells = [
         [f"{ranks[place]:,}", str(row[DESIGN])]
@@ -183,7 +184,7 @@ def print_verification(study: Study, verification: Verification) -> None:
     for column in (
         *([""] if any(texts) else []),
         DESIGN,
-        *knobs,
+        *map(setting_name, knobs),
         *(column for _, low, high in columns for column in (low, high, "gap")),
     ):
         table.add_column(column, justify="right", overflow="fold")
@@ -385,9 +386,14 @@ def print_study(
         values = getattr(knob, "values", None)
         texts = [format_knob(study, knob.address, value) for value in values or (knob.low, knob.high)]  # type: ignore[union-attr]
         text = ", ".join(texts if len(texts) <= 8 else [*texts[:3], "...", texts[-1]])
-        console.print(f"knob         {knob.address}: " + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)"))
+        console.print(
+            f"knob         {named_setting(knob.address)}: "
+            + (f"{escape(text)} ({len(texts)})" if values else f"{text} (interval)")
+        )
     for (address, text), given_source in _tied_names(study).items():
-        console.print(f"tied         {address}: {escape(text)}" + (f" ({', '.join(given_source)})" if given_source else ""))
+        console.print(
+            f"tied         {named_setting(address)}: {escape(text)}" + (f" ({', '.join(given_source)})" if given_source else "")
+        )
     unsure: dict[tuple[str, str], list[str]] = {}
     for source in study.question.sources:
         if source.source in ("assumed", "fitted"):

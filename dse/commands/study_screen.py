@@ -19,6 +19,7 @@ from dse.report.caveats import describe_stacks
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
+from dse.terminal.plain_names import named_setting, setting_name
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
 MAX_DESIGNS = 6
@@ -125,7 +126,7 @@ def _knobs_text(study: Study) -> str:
         text = f"{ends[0]} to {ends[-1]}"
         if words:
             text = ", ".join(ends) if len(ends) <= MAX_OPTIONS else f"{len(ends)} options"
-        texts.append(f"{knob.address} {text}")
+        texts.append(f"{named_setting(knob.address)} {text}")
     return "; ".join(texts)
 
 
@@ -148,13 +149,13 @@ def _front_rows(study: Study, frame: pd.DataFrame, width: int) -> list[ScreenRow
         + [format_knob(study, address, row[address]) for address in knobs]
         for _, row in picks.iterrows()
     ]
-    head, cells = stack_headers([DESIGN, *study.objectives, *formats, *knobs], cells)
+    head, cells = stack_headers([DESIGN, *study.objectives, *formats, *map(setting_name, knobs)], cells)
     left = [0, *(1 + len(study.objectives) + len(formats) + place for place, knob in enumerate(knobs) if knob == CHIP_KNOB)]
     shown = f", {most} shown" if most < len(best) else ""
     title = f"front: {len(best):,} of {int(frame['feasible'].sum()):,} feasible designs in the report{shown}"
     rows: list[ScreenRow | list[str]] = [[title, *format_columns(head, cells, width, left=left)]]
     if same:
-        alike = ", ".join(f"{address} {format_knob(study, address, best[address].iloc[0])}" for address in same)
+        alike = ", ".join(f"{setting_name(address)} {format_knob(study, address, best[address].iloc[0])}" for address in same)
         rows.append(ScreenRow("all have", alike))
     return rows
 

@@ -12,12 +12,13 @@ from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep, SweptDesign, sweep
 from dse.documents.shared_records import MeasuredRecord
 from dse.documents.sweep_document import SweepDocument, SweptDesignRecord
-from dse.report.plotly_library import write_figure
-from dse.report.sweep_figure import build_sweep_figure, format_swept_value
+from dse.report.standalone_pages import PageTable, build_described_page, write_answer_page
+from dse.report.sweep_figure import build_setting_figures, build_sweep_figure, format_swept_value
 from dse.space.errors import DesignError
 from dse.space.safe_text import count_text
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
+from dse.terminal.plain_names import plain_name, setting_name
 from dse.terminal.progress import ProgressBar, SafeConsole, print_lines, say, screen_width
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
@@ -29,6 +30,8 @@ SHOWN_BESIDE = 3
 
 MAX_ROWS = 10
 """Designs on the first screen."""
+
+BAND_NOTE = "Where measurements lie if the answer errs as measured rows of its kind did."
 
 MAX_REASONS = 2
 """Reasons of infeasible combinations on the first screen."""
@@ -69,8 +72,7 @@ def write_sweep(
             result.frame().to_csv(place, index=False)
         say(f"wrote   {escape(out)}, in SI units")
     if result.feasible:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_figure(build_sweep_figure(result), page)
+        write_answer_page(sweep_page(result), page)
         say(f"wrote   {escape(str(page))}")
     return bool(result.feasible)
 
@@ -131,6 +133,43 @@ def sweep_lines(result: Sweep, width: int = SCREEN_WIDTH) -> list[str]:
     return format_screen(title, rows, width)
 
 
+def sweep_page(result: Sweep) -> str:
+    """Page of a sweep: the best design, the objective over each swept setting, and all feasible designs.
+
+    Args:
+        result: with a feasible design.
+    """
+    best, figure = result.best, build_sweep_figure(result)
+    assert best is not None
+    objective = plain_name(result.objective)
+    header, cells = _designs_table(result, result.feasible, SHOWN_METRICS, len(SHOWN_METRICS))
+    names = [name if place < len(result.axes) else plain_name(name) for place, name in enumerate(header)]
+    swept = ", ".join(f"{name} {cell}" for name, cell in list(zip(names, cells[0], strict=True))[: len(result.axes)])
+    fixed = "; ".join(f"{row.name} {row.text}" for row in question_rows(best))
+    measured = [
+        [plain_name(name), format_metric(name, best.metrics[name]), *(format_metric(name, end) for end in ends)]
+        for name in dict.fromkeys((result.objective, *SHOWN_METRICS))
+        if name in best.metrics and (ends := best.measured_range(name)) is not None
+    ]
+    bands = "" if measured else "No measurement of this kind of answer exists: read differences between designs, not values."
+    addresses = [[setting_name(address), address] for address in result.axes]
+    tables = [
+        PageTable("Designs, the best first", names, cells, names[: len(result.axes)]),
+        PageTable(
+            "The best design beside measurements", ["metric", "predicted", "measured from", "to"], measured, note=BAND_NOTE
+        ),
+        PageTable("Swept settings", ["setting", "address"], addresses, ["address"]),
+    ]
+    return build_described_page(
+        f"Sweep: {objective} over {', '.join(map(setting_name, result.axes))}",
+        f"Best: {swept}, with {objective} of {format_metric(result.objective, best.metrics[result.objective])}.",
+        [f"{best.title}. {figure.caption}", fixed],
+        [figure, *build_setting_figures(result)],
+        [table for table in tables if table.rows],
+        [*filter(None, (bands, best.extrapolation_text)), *(f"Infeasible: {text}" for text in _infeasible_texts(result, None))],
+    )
+
+
 def _infeasible_texts(result: Sweep, most: int | None) -> Iterator[str]:
     """How many combinations are infeasible for each reason, the commonest first, each with an example."""
     for reason, count in list(result.refusals.items())[:most]:
@@ -175,14 +214,4 @@ def _designs_table(
         ]
         for design in designs
     ]
-    return [*(_short_address(result, address) for address in result.axes), *names], cells
-
-
-def _short_address(result: Sweep, address: str) -> str:
-    """The shortest end of an address that no other swept address has."""
-    parts = address.split(".")
-    for start in range(len(parts) - 1, 0, -1):
-        short = ".".join(parts[start:])
-        if sum(other.endswith(f".{short}") or other == short for other in result.axes) == 1:
-            return short
-    return address
+    return [*map(setting_name, result.axes), *names], cells

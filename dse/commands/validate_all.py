@@ -27,7 +27,6 @@ from dse.documents.validate_documents import (
 )
 from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.space.errors import DesignError, suggest_nearest
-from dse.terminal.atomic_files import write_atomically
 from dse.terminal.json_text import format_json
 from dse.terminal.progress import ProgressBar, SafeConsole, say
 
@@ -149,15 +148,13 @@ def validate_studies(names: Sequence[str], out: Path, *, as_json: bool) -> int:
         out: where the page goes.
         as_json: print everything as JSON.
     """
-    from dse.report.standalone_pages import build_validation_page
+    from dse.report.standalone_pages import build_validation_page, write_answer_page
 
     paths = list_published_files(names)
     with ProgressBar("validate") as bar:
         rows = simulate_rows(paths, bar=bar)
     document = validation_record(rows, out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(out) as place:
-        place.write_text(build_validation_page(document), encoding="utf-8")
+    write_answer_page(build_validation_page(document), out)
     status = int(any(row.breaks for row in rows))
     if as_json:
         print(format_json(document, indent=1))

@@ -13,6 +13,7 @@ from dse.space.machines import MACHINES
 from dse.space.required_parts import Parts
 from dse.space.software import SOFTWARE
 from dse.space.workload_settings import SETTINGS, CombinationSettings
+from dse.terminal.plain_names import setting_name
 
 USUAL_PRESET = {"search": "auto", "verify": "none", "workers": "auto"}
 """Preset of each group of a study's settings that is chosen where nobody names one (`conf/config.yaml`)."""
@@ -97,6 +98,7 @@ def setting_entries(settings: Iterable[Setting]) -> list[Entry]:
 def _setting_entry(address: str, several: list[Setting]) -> Entry:
     machines, workloads = _readers(address, several)
     facts = {
+        "plain name": EntryFact(setting_name(address)),
         "unit": EntryFact(_joined(_unit(setting.spec.metadata) for setting in several)),
         "values": EntryFact(_joined(_values(setting) for setting in several)),
         "default": EntryFact(_joined(default_text(setting.default) for setting in several)),

@@ -11,6 +11,7 @@ from dse.reference.knobs import combination_settings, declared_entries, setting_
 from dse.reference.measure import Measurement, metrics_by_workload, read_measurements
 from dse.reference.presets import preset_names
 from dse.reference.settings import Setting
+from dse.terminal.plain_names import setting_name
 
 COMMAND = "python -m dse.reference.write"
 
@@ -135,12 +136,14 @@ def merge_phases(entries: Iterable[Entry]) -> list[Entry]:
     """Entries of settings, with one for both phases where both have the same."""
     alike: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
-        facts = (fact.text for name, fact in entry.facts.items() if name != "part")
+        facts = (fact.text for name, fact in entry.facts.items() if name not in ("part", "plain name"))
         alike.setdefault((_phase_free(entry.name), entry.line, *facts), []).append(entry)
     merged = []
     for (name, *_), members in alike.items():
         part = EntryFact(members[0].facts["part"].text.replace("prefill", "a phase"))
-        both = replace(members[0], name=name, facts={**members[0].facts, "part": part})
+        both = replace(
+            members[0], name=name, facts={**members[0].facts, "part": part, "plain name": EntryFact(setting_name(name))}
+        )
         merged += [both] if len(members) == len(PHASES) else members
     return merged
 
@@ -172,7 +175,9 @@ def _knob_section(address: str, entries: Sequence[Entry]) -> str:
 
 
 def _knob_table(entries: Sequence[Entry]) -> str:
-    columns = [fact for fact in ("unit", "values", "default") if any(entry.facts[fact].text != "-" for entry in entries)]
+    columns = [
+        fact for fact in ("plain name", "unit", "values", "default") if any(entry.facts[fact].text != "-" for entry in entries)
+    ]
     rows = [(f"`{entry.name}`", entry.line, *(_linked(entry.facts[fact].text) for fact in columns)) for entry in entries]
     return _table(("setting", "meaning", *columns), rows)
 

@@ -80,6 +80,11 @@ function answerPlots() {
   };
 }
 
+// Sentences below all else, in a card of their own; nothing where there are none.
+function answerNotes(title, texts) {
+  return texts.length > 0 && h("section", {class: "card"}, heading(title), h("ul", {class: "remarks"}, texts.map(text => h("li", {}, text))));
+}
+
 // A table in its card: the first column is text, others are as the cells say.
 function answerTable(id, title, head, rows, words = []) {
   const cell = (tag, text, i) => h(tag, {class: i === 0 || words.includes(head[i]) ? "word" : ""}, text);

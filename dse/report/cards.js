@@ -80,7 +80,7 @@ function lineCard(study, spec, titled) {
     const points = lines.map(([key, rows], i) => ({
       type: "scatter",
       mode: x.words ? "markers" : rows.length > 40 ? "lines" : "lines+markers", // nothing is between two words
-      name: plain(by ? `${spec.by} = ${key}` : key),
+      name: plain(by ? `${called(spec.by)} = ${key}` : key),
       x: axes[0].at(rows),
       y: axes[1].at(rows),
       line: {color: series(i), width: 1.8},
@@ -153,11 +153,11 @@ function bindsCard(study, titled) {
 function stacksCard(study, spec, titled) {
   const x = columnOf(spec.x),
     [first] = Object.keys(study.objectives);
-  const title = titled(study, `Time by ${spec.x}, ${spec.case}`);
+  const title = titled(study, `Time by ${called(spec.x)}, ${spec.case}`);
   if (!spec.rows.length) return card(title, "", "", empty("No feasible design", "There is nothing to draw."));
   const own = spec.by.filter(by => by === study.fidelity).length;
   const how = own === spec.by.length ? `By ${study.fidelity}` : `${own} by ${study.fidelity}, the others with the analytical model`;
-  return pictured(title, `Of the design with the best ${first} at each value. ${how}. Click one to open it.`, "", plot => {
+  return pictured(title, `Of the design with the best ${called(first)} at each value. ${how}. Click one to open it.`, "", plot => {
     const keys = inStacks(spec.spent),
       totals = spec.spent.map(sums => Object.values(sums).reduce((a, b) => a + b, 0)),
       [scale, unit] = scaled(Math.max(...totals), "s");
@@ -176,7 +176,7 @@ function stacksCard(study, spec, titled) {
       dragmode: false,
       yaxis: axisStyle(`time [${unit}]`),
       xaxis: {
-        ...axisStyle(spec.x),
+        ...axisStyle(called(spec.x)),
         tickvals: spec.rows.map((_, j) => j),
         ticktext: spec.rows.map(row => plain(textOf(x, row))),
         showgrid: false,

@@ -63,7 +63,7 @@ startAnswer(data => {
   timeBars(plot, data, chips);
   const facts = ["chips", "mapping", "settings of the search", "formats", "software"];
   const cells = chip => [
-    chip.chips ?? "–", chip.mapping, Object.entries(chip.knobs).map(([key, value]) => `${key} ${value}`).join(", ") || "–",
+    chip.chips ?? "–", chip.mapping, Object.entries(chip.knobs).map(([key, value]) => `${data.settings[key]} ${value}`).join(", ") || "–",
     Object.entries(chip.formats).map(([key, value]) => `${key} ${value}`).join(", "), chip.software ?? "none",
   ];
   add(answerTable("mappings", "Chips and mappings", ["chip", ...facts], chips.map(chip => [chip.chip, ...cells(chip)]), facts.slice(1)));
@@ -71,5 +71,5 @@ startAnswer(data => {
   const notes = chips.flatMap(chip => [chip.stack_basis?.text, chip.kernel_basis && `beyond measured rows: ${chip.kernel_basis}`].filter(Boolean).map(text => `${chip.chip}: ${text}`));
   const refused = compared.chips.filter(chip => chip.why_not).map(chip => `${chip.chip}: ${chip.why_not}`);
   const whiskers = chips.some(chip => chip.stack_basis?.accuracy) ? ["Lines at the ends of bars of throughput: where measured machines lie, tenth to ninetieth percentile of rows of that stack."] : [];
-  add(h("section", {class: "card"}, heading("Notes"), h("ul", {class: "remarks"}, [compared.note, ...whiskers, ...notes, ...refused].filter(Boolean).map(text => h("li", {}, text)))));
+  add(answerNotes("Notes", [compared.note, ...whiskers, ...notes, ...refused].filter(Boolean)));
 });

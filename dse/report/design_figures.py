@@ -22,7 +22,7 @@ from dse.report.figure_style import (
 )
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
-from dse.terminal.part_names import part_name
+from dse.terminal.plain_names import part_name
 
 MAX_BLOCKS = 7
 """Blocks with a colour of their own; smaller ones are one."""

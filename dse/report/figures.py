@@ -27,7 +27,6 @@ from dse.report.figure_style import (
     plain,
 )
 from dse.report.interactivity import chip_colour, throughput_per_user
-from dse.report.metric_names import plain_name
 from dse.report.page_cache import PageCache, PageQuestion
 from dse.report.reported_study import ReportedStudy
 from dse.report.time_breakdown import kept_breakdown
@@ -37,6 +36,7 @@ from dse.space.knobs import Value
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.units import format_quantity
 from dse.space.workload import ServingLoad
+from dse.terminal.plain_names import plain_name, setting_name
 
 MAX_OTHERS = 4000
 """Designs off the front in a figure; of more, an even choice."""
@@ -116,7 +116,8 @@ def build_pareto(part: ReportedStudy, x: str = "", y: str = "") -> FigureSpec:
     others, front = rows[~rows["front"]], rows[rows["front"]].sort_values(names[0], kind="stable")
     others = others.iloc[:: max(1, -(-len(others) // MAX_OTHERS))]
     scales = [
-        make_scale(plain_name(name) if name in METRICS else name, _unit(study, name), _numbers(rows[name])) for name in names
+        make_scale(plain_name(name) if name in METRICS else setting_name(name), _unit(study, name), _numbers(rows[name]))
+        for name in names
     ]
     at = [
         lambda part, scale=scale, name=name: scale.axis_values(_numbers(part[name]))
@@ -312,5 +313,5 @@ def _unit(study: Study, name: str) -> str:
 def _design_text(study: Study, row: Mapping[Any, Any]) -> str:
     """Hover text of a design: objectives and knobs."""
     metrics = [f"{plain_name(name)} {format_quantity(row[name], METRICS[name].unit)}" for name in study.objectives]
-    knobs = [f"{address} {value}" for address, value in knob_values(study, row).items()]
+    knobs = [f"{setting_name(address)} {value}" for address, value in knob_values(study, row).items()]
     return hover_lines(f"design {row[DESIGN]}", *metrics, *knobs)

@@ -4,8 +4,8 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dse.report.metric_names import plain_name
 from dse.report.verdict import knob_text, metric_text
+from dse.terminal.plain_names import plain_name, setting_name
 
 MAX_ROWS = 30
 """Designs of a front that stand in the table, an even choice of more."""
@@ -64,7 +64,7 @@ def front_rows(frame: Any, objectives: Mapping[str, str], knobs: Mapping[str, st
         ]
         for row in chosen.to_dict("records")
     ]
-    head = ["design", *(plain_name(name) for name in objectives), *knobs]
+    head = ["design", *(plain_name(name) for name in objectives), *map(setting_name, knobs)]
     return {"front": len(front), "head": head, "rows": rows}
 
 

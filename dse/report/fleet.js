@@ -45,5 +45,5 @@ startAnswer(data => {
     [pool.text, pool.note, pool.stack_basis && pool.stack_basis.text, pool.extrapolated].filter(Boolean).map(text => `${pool.name}: ${text}`),
   );
   const refused = data.fleets.filter(fleet => fleet.why_not).map(fleet => `${fleet.chip}: ${fleet.why_not}`);
-  add(h("section", {class: "card"}, heading("Notes and assumptions"), h("ul", {class: "remarks"}, [...notes, ...refused, ...data.assumptions].map(text => h("li", {}, text)))));
+  add(answerNotes("Notes and assumptions", [...notes, ...refused, ...data.assumptions]));
 });

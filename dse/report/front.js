@@ -102,8 +102,8 @@ function frameFront() {
     startKeys(plot);
   }
   for (const old of section.querySelectorAll(":scope > .heading, :scope > .own")) old.remove();
-  const bars = hasBands() ? " Bars at the open design: what measured rows of its kind were off by." : "";
-  section.prepend(heading(many ? "Fronts" : "Front", caption + bars, frontTools()), ownForm() ?? "");
+  const bands = view.dims === "2" ? bandCaption() : "";
+  section.prepend(heading(many ? "Fronts" : "Front", caption + bands, frontTools()), ownForm() ?? "");
   return plot;
 }
 
@@ -172,6 +172,10 @@ function frontTraces(axes, kind) {
     rows.push(of);
   };
   const paint = (of, fallback) => (colour ? coloured(colour, of) : {color: fallback});
+  const addBands = bands => {
+    traces.push(...bands);
+    rows.push(...bands.map(() => []));
+  };
   const thin = of => (flat ? of : of.filter((_, i) => i % Math.ceil(of.length / SPACE_POINTS) === 0));
   const size = (flat ? 1 : 0.55) * (off.length < 500 ? 1.4 : 1);
   if (out.length)
@@ -198,6 +202,7 @@ function frontTraces(axes, kind) {
       {size: 5 * size, ...paint(off.length ? thin(off) : [], ink("--dot"))},
       {opacity: flat ? 0.8 : 0.5, cloud: clouded},
     );
+  if (flat) addBands(frontBandTraces(axes));
   if (flat && (!colour || words)) frontLines(type, front, axes, traces, rows);
   front.forEach((of, index) => {
     if (!of.length) return;
@@ -218,7 +223,7 @@ function frontTraces(axes, kind) {
       {opacity: 1},
     );
   });
-  const ring = (of, variable, width, bars = {}) =>
+  const ring = (of, variable, width) =>
     of.length &&
     scatter(
       "",
@@ -226,7 +231,7 @@ function frontTraces(axes, kind) {
       flat
         ? {size: 17, color: "rgba(0,0,0,0)", line: {width, color: ink(variable)}}
         : {size: 11, color: ink(variable), symbol: "circle-open"},
-      {showlegend: false, ...bars},
+      {showlegend: false},
     );
   for (const [name, row] of designs.studies.flatMap(study => study.points)) {
     if (row === null || !inScope(row)) continue;
@@ -239,7 +244,8 @@ function frontTraces(axes, kind) {
   }
   if (flat) pointTraces(axes, traces, rows);
   ring([...view.marked], "--mark", 2);
-  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5, flat && view.open >= 0 ? bandBars(view.open, axes) : {});
+  if (flat && view.open >= 0) addBands(bandTraces([view.open], axes, "--ink", 1.5));
+  ring(view.open >= 0 ? [view.open] : [], "--ink", 2.5);
   if (colour && !colour.words) colourBar(traces, colour);
   return {traces, rows};
 }

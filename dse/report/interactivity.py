@@ -16,11 +16,11 @@ from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study
 from dse.report.case_metrics import rows_by_case
 from dse.report.figure_style import SERIES, FigureSpec, Panel, hover_lines, make_scale, plain
-from dse.report.metric_names import plain_name
 from dse.search.pareto import front_mask, nondominated_layers
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.units import format_quantity
+from dse.terminal.plain_names import plain_name
 
 TOKEN_TIME = "tpot"
 

@@ -15,7 +15,7 @@ function viewHash() {
   for (const [key, bounds] of view.ranges) state.set(`keep.${key}`, bounds.join("~"));
   if (view.marked.size) state.set("shortlist", [...view.marked].map(label).join("~"));
   if (view.onlyMarked) state.set("only", "1");
-  if (view.real) state.set("real", "1");
+  for (const key of ["real", "bands"]) if (view[key]) state.set(key, "1");
   for (const {name: title, metrics} of view.own) state.append("own", [title, ...Object.entries(metrics).flat()].join("~"));
   return String(state);
 }
@@ -49,7 +49,7 @@ function readLink() {
   }
   const marked = new Set((state.get("shortlist") ?? "").split("~"));
   for (let row = 0; marked.size > 0 && row < designs.rows; row++) if (marked.has(label(row))) view.marked.add(row);
-  Object.assign(view, {onlyMarked: state.has("only") && view.marked.size > 0, real: state.has("real")});
+  Object.assign(view, {onlyMarked: state.has("only") && view.marked.size > 0, real: state.has("real"), bands: state.has("bands")});
   view.own = state.getAll("own").map(text => {
     const [title, ...pairs] = text.split("~"),
       metrics = Object.fromEntries(pairs.flatMap((key, i) => (i % 2 ? [] : [[key, Number(pairs[i + 1])]])));

@@ -10,9 +10,9 @@ import pandas as pd
 from dse.evaluators import METRICS
 from dse.execution.result_frame import DESIGN, tied_columns
 from dse.execution.study import Study
-from dse.report.metric_names import plain_name
 from dse.space.fields import addresses, field_at
 from dse.space.multi_chip_space import AnySpace
+from dse.terminal.plain_names import plain_name, setting_name
 
 SHARE, UNDECIDED = "draw_share", "not_distinguished"
 """Columns of a frame, where it has them: share of draws of the constants in which a design is on the front; and the chips of
@@ -39,15 +39,28 @@ def pack_columns(studies: Sequence[Study], frames: Sequence[pd.DataFrame]) -> li
             logs[knob.address] = logs.get(knob.address, False) or bool(getattr(knob, "log", False))
     ties = [tied_columns(study, frame) for study, frame in zip(studies, frames, strict=True)]
     for address, unit in units.items():
-        about = {"name": address, "kind": "knob", "unit": unit, "doc": docs[address], "log": logs[address]}
+        about: dict[str, Any] = {
+            "name": address,
+            "label": setting_name(address),
+            "kind": "knob",
+            "unit": unit,
+            "doc": docs[address],
+        }
         parts = [_knob_cells(frame, tie, address) for frame, tie in zip(frames, ties, strict=True)]
-        columns.append(about | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit))
+        columns.append(
+            about | {"log": logs[address]} | _knob_values(pd.concat(parts, ignore_index=True), orders[address], worded=not unit)
+        )
     for address in dict.fromkeys(address for tie in ties for address in tie if address not in units):
         parts_of = [tie.get(address, np.full(len(frame), np.nan)) for tie, frame in zip(ties, frames, strict=True)]
         spec = next(
             _tied_spec(study.question.space, address) for study, tie in zip(studies, ties, strict=True) if address in tie
         )
-        about = {"name": address, "kind": "tied", "unit": spec.metadata["unit"], "doc": spec.metadata["doc"]}
+        about = {
+            "name": address,
+            "label": setting_name(address),
+            "kind": "tied",
+            **{key: spec.metadata[key] for key in ("unit", "doc")},
+        }
         columns.append(about | {"type": "f8", "data": _pack_array(np.concatenate(parts_of), "<f8")})
     if any("formats" in frame for frame in frames):
         parts = [frame.get("formats", pd.Series([None] * len(frame), dtype=object)) for frame in frames]

@@ -17,6 +17,7 @@ from dse.config.compose import read_bibliography
 from dse.config.metric_expressions import refuse_conflicting_definitions
 from dse.documents.records import plain_values, record_values
 from dse.evaluators import METRICS, PHYSICS_VERSION
+from dse.evaluators.accounting.external_evaluators import external_fidelities
 from dse.evaluators.evaluation import settle_open_choices
 from dse.execution.certify import describe_certificate, read_certificate
 from dse.execution.result_frame import DESIGN, SEARCH_ORDER, knob_values, report_order
@@ -30,7 +31,7 @@ from dse.report.error_bands import estimate_study_error_bands
 from dse.report.figure_style import RESOURCE_COLOURS, short_number
 from dse.report.first_paint import front_rows
 from dse.report.front_robustness import FrontRobustness, find_known_robustness, format_turning_constant
-from dse.report.kind_order import KindOrder, find_kind_order
+from dse.report.kind_order import KindOrder, estimate_kind_bands, find_kind_order, has_fixed_rate, rate_exponent
 from dse.report.packed_columns import SHARE, UNDECIDED, pack_columns
 from dse.report.page_cache import BINDING, STACKS, PageCache, breakdown_question, table_key
 from dse.report.page_figures import collect_page_figures
@@ -45,7 +46,8 @@ from dse.space.fields import addresses
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.safe_text import mask_passwords, mask_passwords_in
 from dse.space.units import PREFIXED_UNITS, PREFIXES
-from dse.terminal.part_names import PART_NAMES
+from dse.space.workload import BatchCase, ServingLoad
+from dse.terminal.plain_names import PART_NAMES
 
 MAX_EXPLAINED = 200
 """Designs of a study whose time is broken down: the front, then those next to it; of more, an even choice."""
@@ -156,6 +158,7 @@ def _study_record(
         "verified": _verified_record(part, frame, start),
         "sample": _sample_record(study, sample, start),
         "bands": estimate_study_error_bands(study),
+        "rates": _rate_bands(study),
         "sources": _source_records(study),
         "runs": [_run_record(run) for run in part.runs],
     }
@@ -217,6 +220,17 @@ def _robust_record(frame: pd.DataFrame, start: int, known: FrontRobustness | Non
             if name in rows
         },
     }
+
+
+def _rate_bands(study: Study) -> dict[str, Any]:
+    """Bands of the rates of whole models by chip, and the power of the rate with which each metric goes; empty for kernels."""
+    cases = study.question.workload.cases
+    if study.fidelity in external_fidelities() or not all(isinstance(case, BatchCase | ServingLoad) for case in cases):
+        return {"chips": {}, "powers": {}}
+    fixed = has_fixed_rate(study.question.workload)
+    powers = {name: rate_exponent(name, fixed=fixed) for name in METRICS}
+    chips = {band.chip: {"low": band.low, "high": band.high, "source": band.source} for band in estimate_kind_bands(study)}
+    return {"chips": chips, "powers": {name: power for name, power in powers.items() if power}}
 
 
 def _line_pictures(study: Study, frame: pd.DataFrame, start: int) -> list[dict[str, Any]]:

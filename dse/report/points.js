@@ -1,6 +1,8 @@
 // Points beside the designs: real chips as measured, values that a reader types in, and what predictions were off by.
 
-Object.assign(view, {real: false, typing: false, own: []});
+Object.assign(view, {real: false, bands: false, typing: false, own: []});
+
+const MOST_BANDS = 30; // designs of the front whose bands are drawn; of more, an even choice
 
 // Measured chips that have a value on both axes, of all studies; each once.
 function realChips(keys) {
@@ -36,33 +38,56 @@ function pointTraces(axes, traces, rows) {
   }
 }
 
-// The band of a metric for a design: from what measured rows of its kind were off by; null where there are none.
+// The band of a metric for a design: from what measured rows of its kind were off by, else from the rates that chips of its kind
+// reach; null where neither is known.
 function bandOf(row, key) {
   const chips = columnOf("chip"),
     chip = chips && !Number.isNaN(chips.values[row]) ? chips.words[chips.values[row]] : null,
     band = studyOf(row).bands.find(one => one.metric === key && one.low !== null && (chip === null || one.chip === chip));
   const value = valueOf(key, row);
-  return band ? [value / (1 + band.high), value / (1 + band.low)] : null;
+  return band ? [value / (1 + band.high), value / (1 + band.low)] : rateBand(row, key, chips && chips.words[chips.values[row]]);
 }
 
-// Bars of Plotly around one design.
-function bandBars(row, axes) {
-  const bars = {};
-  ["x", "y"].forEach((name, i) => {
-    const {column, scale} = axes[i] ?? {},
-      band = column && bandOf(row, column.name);
-    if (!band) return;
-    const value = column.values[row];
-    bars[`error_${name}`] = {
-      type: "data", symmetric: false, array: [Math.max(band[1] - value, 0) / scale], arrayminus: [Math.max(value - band[0], 0) / scale],
-      color: ink("--ink"), thickness: 1.5, width: 5,
-    };
+// A metric with the rates at both ends of the band that rates of whole models have on this kind of chip.
+function rateBand(row, key, chip) {
+  const {chips, powers} = studyOf(row).rates,
+    rates = chip ? chips[chip] : Object.values(chips)[0],
+    value = valueOf(key, row);
+  if (!rates || !powers[key] || !Number.isFinite(value)) return null;
+  return powers[key] > 0 ? [value * rates.low, value * rates.high] : [value / rates.high, value / rates.low];
+}
+
+// Traces of the bands of some designs: a line along each axis, from one end to the other.
+function bandTraces(of, axes, variable, width) {
+  return axes.flatMap(({column, scale}, i) => {
+    const ends = of.map(row => bandOf(row, column.name)),
+      other = axes[1 - i],
+      along = ends.flatMap(band => (band ? [band[0] / scale, band[1] / scale, null] : [])),
+      across = of.flatMap((row, at) => (ends[at] ? [other.column.values[row] / other.scale, other.column.values[row] / other.scale, null] : []));
+    if (!along.length || column === other.column) return [];
+    const [x, y] = i ? [across, along] : [along, across];
+    return [{type: "scatter", mode: "lines", x, y, hoverinfo: "skip", showlegend: false, line: {width, color: ink(variable)}}];
   });
-  return bars;
 }
 
-function hasBands() {
-  return view.open >= 0 && [view.x, view.y].some(key => bandOf(view.open, key));
+// Bands of the front where a reader wants them, below the designs.
+function frontBandTraces(axes) {
+  if (!view.bands) return [];
+  const front = reachable().filter(isFront),
+    step = Math.ceil(front.length / MOST_BANDS);
+  return bandTraces(front.filter((_, i) => i % step === 0), axes, "--ghost", 1.5);
+}
+
+function hasBands(row) {
+  return row >= 0 && [view.x, view.y].some(key => bandOf(row, key));
+}
+
+function bandCaption() {
+  if (!hasBands(view.open) && !view.bands) return "";
+  const rates = designs.studies.flatMap(study => Object.values(study.rates.chips).map(({source}) => source));
+  const known = designs.studies.some(study => study.bands.some(band => [view.x, view.y].includes(band.metric) && band.low !== null));
+  const basis = known ? "what measured rows of its kind were off by" : `rates of whole models, measured over predicted (${[...new Set(rates)].join("; ")})`;
+  return ` Lines along the axes at ${view.bands ? `designs of the front, at most ${MOST_BANDS} of them` : "the open design"}: where measurements lie, by ${basis}.`;
 }
 
 // A number with a unit of the column, or that of its axis where none is typed; null where it is neither.
@@ -84,6 +109,7 @@ function pointTools() {
   if (view.dims === "3") return [];
   return [
     many > 0 && toggle("real", `Real chips (${many})`, "Draw real chips, as measured with this model"),
+    (view.bands || designs.studies.some(study => hasBands(frontOf(study)[0] ?? -1))) && toggle("bands", "Bands", "Draw where measurements lie for each design of the front"),
     toggle("typing", "Own values", "Draw values of your own beside the designs"),
   ];
 }

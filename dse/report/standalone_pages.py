@@ -2,6 +2,8 @@
 
 import html
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from dse.documents.calibrate_document import CalibrateDocument
@@ -12,13 +14,73 @@ from dse.documents.fleet_document import FleetDocument
 from dse.documents.validate_documents import ValidationDocument
 from dse.evaluators import METRICS
 from dse.report.figure_style import RESOURCE_COLOURS, FigureSpec, compose_panels
-from dse.report.metric_names import plain_name
 from dse.report.page_parts import fill_page, pack_bundle
 from dse.space.units import PREFIXED_UNITS, PREFIXES
-from dse.terminal.part_names import PART_NAMES
+from dse.terminal.atomic_files import write_atomically
+from dse.terminal.plain_names import PART_NAMES, plain_name, setting_name
+from dse.terminal.signals import defer_signals
 
 LIBRARY = ("text.js", "plot.js", "theme.js", "answer.js")
 """Code of all pages of answers, before their own."""
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page as text.
+
+    Attributes:
+        title: above it.
+        head: names of the columns; the first column is of words.
+        rows: cells of each row, as many as columns.
+        words: further columns of words, by name.
+        note: a sentence below it; empty string for none.
+    """
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[str] = ()
+    note: str = ""
+
+
+def build_described_page(
+    title: str,
+    verdict: str,
+    question: Sequence[str],
+    figures: Sequence[FigureSpec],
+    tables: Sequence[PageTable],
+    notes: Sequence[str],
+) -> str:
+    """Page that shows figures and tables as they are given, without code of its own.
+
+    Args:
+        title: of the page.
+        verdict: the answer in one sentence.
+        question: sentences on what was asked and what was done.
+        figures: each with one panel.
+        tables: in order; of long ones the page shows the first rows, and more on demand.
+        notes: sentences at the end; none for no such part.
+    """
+    data = {
+        "verdict": verdict,
+        "question": list(question),
+        "figures": [figure.record() for figure in figures],
+        "tables": [{spec.name: getattr(table, spec.name) for spec in fields(table)} for table in tables],
+        "notes": list(notes),
+    }
+    return _answer_page("described", title, data)
+
+
+def write_answer_page(content: str, page: Path) -> None:
+    """Write a page to its file, in a folder that is made if it is absent.
+
+    Args:
+        content: HTML.
+        page: path of the file.
+    """
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with defer_signals(), write_atomically(page) as place:
+        place.write_text(content, encoding="utf-8")
 
 
 def build_capacity_page(document: CapacityDocument) -> str:
@@ -47,6 +109,7 @@ def build_comparison_page(document: CompareDocument, best: str, shown: Sequence[
         "better": {name: METRICS[name].better for name in shown},
         "colours": RESOURCE_COLOURS,
         "parts": PART_NAMES,
+        "settings": {address: setting_name(address) for side in document.chips for address in side.knobs},
         "prefixes": [list(pair) for pair in PREFIXES],
         "scaled": sorted(PREFIXED_UNITS),
     }

@@ -31,7 +31,7 @@ function number(value, digits = 4) {
   return short.toLocaleString("en-US", {maximumFractionDigits: 12});
 }
 
-// Names of parts of a breakdown as people read them (dse/terminal/part_names.py).
+// Names of parts of a breakdown as people read them (dse/terminal/plain_names.py).
 const NAMES = {};
 
 function partName(key) {
@@ -91,12 +91,12 @@ function count(value, one, many = `${one}s`) {
   return `${value.toLocaleString("en-US")} ${value === 1 ? one : many}`;
 }
 
-// A metric in words, anything else by its address.
+// A metric or knob in words, anything else by its address.
 function called(key) {
   return columnOf(key)?.label ?? String(key);
 }
 
-// A name as it is read: of a metric in words, with its address where the pointer rests; others may break after dots and underscores.
+// A name as it is read: of a metric or knob in words, with its address where the pointer rests; others may break after dots and underscores.
 function name(text) {
   const words = called(text);
   if (words !== String(text)) return [h("span", {class: "metric", title: `${text}: ${columnOf(text).doc}`}, words)];
@@ -105,11 +105,11 @@ function name(text) {
     .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 }
 
-// A sentence with its metrics in words.
+// A sentence with its metrics and knobs in words.
 function spoken(text) {
   return String(text)
-    .split(/([a-z]\w*)/)
-    .map(word => (columnOf(word)?.kind === "metric" ? name(word) : word));
+    .split(/([a-z][\w.]*\w)/)
+    .map(word => (columnOf(word)?.label ? name(word) : word));
 }
 
 function shellWord(text) {

@@ -11,10 +11,9 @@ from dse.evaluators import METRICS
 from dse.execution.result_frame import DESIGN
 from dse.execution.study import Study
 from dse.report.figure_style import pretty_unit
-from dse.report.metric_names import plain_name
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
-from dse.terminal.part_names import part_name
+from dse.terminal.plain_names import part_name, plain_name, setting_name
 
 NO_VALUE = "-"
 """Text of a value that is not there."""
@@ -107,7 +106,7 @@ def _knobs_text(study: Study, row: Any) -> str:
     space, parts = study.question.space, []
     for knob in space.knobs:
         text = knob_text(row.get(knob.address), space.spec(knob.address).metadata["unit"])
-        parts += [f"{knob.address} {text}"] if text != NO_VALUE else []
+        parts += [f"{setting_name(knob.address)} {text}"] if text != NO_VALUE else []
     more = f" and {len(parts) - MAX_KNOBS} more knobs" * (len(parts) > MAX_KNOBS)
     return f"It has {', '.join(parts[:MAX_KNOBS])}{more}."
 
@@ -125,7 +124,7 @@ def _reason_texts(study: Study, front: pd.DataFrame, record: Mapping[str, Any], 
         if share >= MIN_SHARE:
             decided.setdefault(address, []).append(f"{share:.0%} of the variance of {plain_name(goal)}")
     for address, goals in decided.items():
-        texts.append(f"The knob {address} alone explains {' and '.join(goals)}.")
+        texts.append(f"The knob {setting_name(address)} alone explains {' and '.join(goals)}.")
     return texts
 
 

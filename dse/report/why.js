@@ -129,7 +129,7 @@ function priceLine(price) {
 
 function knobsOf(price) {
   return Object.entries(price.knobs)
-    .map(([knob, value]) => `${knob.split(".").slice(-2).join(".")} ${value}`)
+    .map(([knob, value]) => `${called(knob)} ${value}`)
     .join(" · ");
 }
 

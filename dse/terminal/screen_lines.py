@@ -132,7 +132,7 @@ def format_columns(
 
 
 def stack_headers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[list[str]]]:
-    """Header lines broken at dots and underscores, and cells without the unit that a column shares.
+    """Header in lines broken between words, and cells without the unit that a column shares.
 
     Args:
         header: a name a column.
@@ -161,14 +161,14 @@ def stack_headers(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple
 
 
 def _break_name(name: str, least: int) -> list[str]:
-    """A dotted or underscored name in lines as wide as its widest part, or as the cells below."""
-    parts = [part for part in re.split(r"(?<=[._])", name) if part]
-    width, lines = max(least, *map(len, parts)), [""]
+    """A name in lines as wide as its widest word, or as the cells below; words end at dots, underscores and spaces."""
+    parts = [part for part in re.split(r"(?<=[._ ])", name) if part]
+    width, lines = max(least, *(len(part.rstrip()) for part in parts)), [""]
     for part in parts:
-        if len(lines[-1]) + len(part) > width:
+        if len(lines[-1]) + len(part.rstrip()) > width:
             lines.append("")
         lines[-1] += part
-    return lines
+    return [line.rstrip() for line in lines]
 
 
 def _shorten(text: str, size: int) -> str:

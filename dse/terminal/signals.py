@@ -18,6 +18,9 @@ from dse.terminal.orphan_processes import end_all
 SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C, the end that a scheduler sends, and a terminal or connection that is closed."""
 
+AGAIN_S = 0.02
+"""Time until a signal comes again whose exception was lost in a library's callback, as while loops are compiled. [s]"""
+
 TWICE = "ends_at_the_second"
 """Of a handler: the process is the command's own, so it may be ended at once."""
 
@@ -43,6 +46,7 @@ def exit_status(error: KeyboardInterrupt) -> int:
 def handle_signals() -> Iterator[None]:
     """Context in which the first signal raises `StopRequested` and the second ends the process at once.
 
+    Where a callback of a library loses that exception, as a compiler's may, the signal comes again.
     Ray's processes end with it. Signals that the parent process set to be ignored stay ignored.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -56,7 +60,17 @@ def handle_signals() -> Iterator[None]:
         came.append(number)
         raise StopRequested(number)
 
+    def send_again(lost: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(lost.exc_value, StopRequested):
+            hook(lost)
+            return
+        came.clear()
+        timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), lost.exc_value.status - 128))
+        timer.daemon = True
+        timer.start()
+
     setattr(raise_stop, TWICE, True)
+    hook, sys.unraisablehook = sys.unraisablehook, send_again
     before: dict[signal.Signals, Any] = {}
     for signal_number in SIGNALS:
         if signal.getsignal(signal_number) not in (signal.SIG_IGN, None):
@@ -69,6 +83,7 @@ def handle_signals() -> Iterator[None]:
             raise StopRequested(came[0]) from None
         raise
     finally:
+        sys.unraisablehook = hook
         for signal_number, handler in before.items():
             signal.signal(signal_number, handler)
         if before:

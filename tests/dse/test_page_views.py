@@ -11,11 +11,11 @@ from typing import Any
 import plotly.offline
 import pytest
 
-from dse.report.metric_names import plain_name
 from dse.report.page_parts import BUNDLES
 from dse.report.payload import ReportedStudy, report_payload
 from dse.report.study_page import write_page
 from dse.report.verdict import find_knee, metric_text
+from dse.terminal.plain_names import plain_name
 from tests.dse.test_report_page import browser, frame_rows, opened, part, rows_of, settle
 
 __all__ = ["browser", "opened", "part"]
@@ -42,7 +42,7 @@ def test_the_verdict_names_the_balanced_design_with_its_values_and_knobs(part: R
         assert f"{plain_name(name)} of {metric_text(name, knee[name])}" in first
         best = front[name].max() if direction == "max" else front[name].min()
         assert metric_text(name, best) in ends
-    assert f"chip.cores {knee['chip.cores']:.0f}" in knobs
+    assert f"cores of a die {knee['chip.cores']:.0f}" in knobs
     rest = (front[list(part.study.objectives)] == knee[list(part.study.objectives)]).all(axis=1)
     assert rest.sum() == 1
 
@@ -149,4 +149,22 @@ def test_measured_values_lie_within_the_bars_of_a_band(opened: Callable[..., Any
     settle(page)
     low, high = page.evaluate("bandOf(0, 'tpot').map(value => value / valueOf('tpot', 0))")
     assert (low, high) == (pytest.approx(0.8), pytest.approx(1.25))
-    assert page.locator("#front .errorbars path").count() == 2
+    lines = "document.querySelector('#front .plot').data.filter(trace => trace.x.includes(null)).length"
+    assert page.evaluate(lines) == 2  # of the open design, one along each axis
+    page.click("#front button:has-text('Bands')")
+    settle(page)
+    assert page.evaluate(lines) == 4
+    assert "bands=1" in page.evaluate("viewHash()")
+
+
+def test_rates_of_whole_models_give_bands_where_no_row_of_the_kind_does(
+    opened: Callable[..., Any], part: ReportedStudy
+) -> None:
+    page = opened(part)
+    (rates,) = report_payload([part])["studies"][0]["rates"]["chips"].values()
+    low, high = page.evaluate("bandOf(0, 'tpot').map(value => value / valueOf('tpot', 0))")
+    assert (low, high) == (pytest.approx(1 / rates["high"]), pytest.approx(1 / rates["low"]))
+    goal = "throughput_per_system_mm2"
+    low, high = page.evaluate(f"bandOf(0, '{goal}').map(value => value / valueOf('{goal}', 0))")
+    assert (low, high) == (pytest.approx(rates["low"]), pytest.approx(rates["high"]))
+    assert page.evaluate("bandOf(0, 'system_mm2')") is None

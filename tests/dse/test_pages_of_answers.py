@@ -8,12 +8,17 @@ import pytest
 
 from dse.analysis.capacity import find_capacity
 from dse.analysis.fleet import find_fleets, parse_query
+from dse.analysis.sweep import sweep
 from dse.commands.capacity_output import capacity_record
 from dse.commands.compare_output import write_comparison
 from dse.commands.fleet_output import fleet_record
+from dse.commands.sweep_output import sweep_page
 from dse.commands.validate_all import list_published_files, simulate_rows
 from dse.commands.validate_all import validation_record as validated
+from dse.documents.robust_document import RobustDesignRecord, RobustDocument, TurningRecord
+from dse.documents.study_records import KindOrderRecord
 from dse.report.page_parts import read_page_data
+from dse.report.robustness_page import build_robustness_page
 from dse.report.standalone_pages import build_capacity_page, build_fleet_page, build_validation_page
 from tests.dse.test_report_page import browser
 
@@ -101,3 +106,61 @@ def test_the_page_of_a_comparison_has_a_bar_for_each_chip_and_all_metrics(browse
     assert rows == len({name for chip in chips for name in chip["metrics"]})
     assert data["best"] in page.inner_text("body")
     page.close()
+
+
+def test_the_page_of_a_sweep_fits_a_phone_names_settings_and_grows_its_table(browser: Any, tmp_path: Path) -> None:
+    bandwidth = "chip.hbm.bandwidth=tag(TB/s, choice(2,2.2,2.4,2.6,2.8,3,3.2,3.4))"
+    words = ["model=llama3_8b", "chip=[h100,h200]", "mapping.both.tp=[1,2,4]", bandwidth]
+    result = sweep(words, "throughput")
+    (tmp_path / "page.html").write_text(sweep_page(result), encoding="utf-8")
+    data = read_page_data(tmp_path / "page.html")
+    designs, measured, settings = data["tables"]
+    assert len(designs["rows"]) == 48
+    assert ["HBM bandwidth", "chip.hbm.bandwidth"] in settings["rows"]
+    assert [row[0] for row in measured["rows"]] == ["throughput"]
+    assert result.best is not None
+    low, high = result.best.measured_range("throughput") or (0.0, 0.0)
+    (whisker,) = [trace["error_y"] for trace in data["figures"][0]["panels"][0]["traces"] if "error_y" in trace]
+    assert whisker["array"][0] + whisker["arrayminus"][0] == pytest.approx(high - low)
+    page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelectorAll('#plots .main-svg .ytick').length > 3", timeout=60_000)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    assert page.evaluate("document.querySelectorAll('#table-0 tbody tr').length") == 40
+    page.click("button.more:visible")
+    assert page.evaluate("document.querySelectorAll('#table-0 tbody tr').length") == 48
+    assert page.locator("button.more:visible").count() == 0
+    page.close()
+
+
+def test_the_page_of_a_robust_front_counts_the_designs_that_a_constant_turns(tmp_path: Path) -> None:
+    def turning(address: str, ends: list[float]) -> TurningRecord:
+        return TurningRecord(
+            address=address, chips=[], value=1.0, unit="1", written="1", low=0.7, high=1.4, source="assumed", range_of="source",
+            margin_lost=0.1, turns_at=ends,
+        )  # fmt: skip
+
+    records = [turning("chip.clock", [0.7]), turning("chip.technology.sram", [])]
+    designs = [
+        RobustDesignRecord(
+            design=name, chip="", share=share, near_share=1.0, margin=0.02, turning=records[:many], not_distinguished=()
+        )
+        for name, share, many in (("a", 0.25, 2), ("b", 1.0, 1), ("c", 0.75, 0))
+    ]
+    order = KindOrderRecord(text="", bands=[], carried=[], not_distinguished={})
+    document = RobustDocument(
+        study="toy", fidelity="analytical", draws=16, constants_not_moved=0, constants=2, rivals=4, left_out=0, designs=designs,
+        order=order,
+    )  # fmt: skip
+    (tmp_path / "page.html").write_text(build_robustness_page(document), encoding="utf-8")
+    data = read_page_data(tmp_path / "page.html")
+    assert data["verdict"].startswith("2 of 3 designs of the front stay")
+    assert "Design b stays most often, in 100%" in data["verdict"]
+    shares, bars = (figure["panels"][0]["traces"] for figure in data["figures"])
+    assert shares[1]["error_y"]["array"][:2] == [pytest.approx(10.8), 0.0]  # % of 16 draws at a share of a quarter
+    assert (bars[0]["y"], bars[0]["x"]) == (["clock"], [2])
+    constants = data["tables"][0]["rows"]
+    assert [(row[0], row[4]) for row in constants] == [
+        ("clock (chip.clock)", "2"),
+        ("SRAM density (chip.technology.sram)", "0"),
+    ]

@@ -59,6 +59,7 @@ NAMES = {
 def test_dir_has_the_public_names_and_nothing_else() -> None:
     assert NAMES <= set(dir(dse)) == set(dse.__all__)
     assert sorted(dse.__all__) == dse.__all__
+    assert dse.__version__ == dse.version()
     with pytest.raises(AttributeError, match="evalute"):
         _ = dse.evalute
 

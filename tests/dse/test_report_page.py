@@ -23,11 +23,11 @@ from dse.config.compose import compose
 from dse.evaluators import METRICS
 from dse.execution.study import build_study
 from dse.execution.study_settings import BarPicture
-from dse.report.metric_names import plain_name
 from dse.report.payload import ReportedStudy, report_payload
 from dse.report.standalone_pages import build_validation_page
 from dse.report.study_page import LivePage, write_page
 from dse.report.time_breakdown import MAX_STACKS
+from dse.terminal.plain_names import plain_name, setting_name
 from tests.dse.test_report import hostile, rows_of
 from tests.dse.test_verify import products
 from tests.dse.toy import toy
@@ -143,12 +143,12 @@ def test_every_front_design_is_a_mark_and_a_click_on_it_opens_it(opened: Callabl
     x, y = marks(page)[0]
     page.mouse.click(x, y)
     wait_open(page, frame["design"].iloc[0])
-    text = page.inner_text("#design")
+    text, named = page.inner_text("#design"), page.locator("#design .facts dt").all_inner_texts()
     for knob in part.study.question.space.knobs:
         given_text = isinstance(front.iloc[0][knob.address], str) or np.isfinite(
             front.iloc[0][knob.address]
         )  # or it is inactive
-        assert (knob.address in text.replace("\n", "")) == given_text
+        assert (setting_name(knob.address) in named) == given_text
     assert f"{front.iloc[0]['tpot'] * 1e3:.4g} ms" in text
     assert "prefill" in text
     assert page.locator("#design .operators tbody td.word").count() > 10

@@ -323,7 +323,8 @@ overrides:
         """\
 Evaluates every combination of the settings that have several values. Prints the swept settings and a few metrics of each
 design, the best by the objective first; counts infeasible combinations by their commonest reasons. Writes
-runs/sweep/sweep.html: the objective over the swept setting with the most values. Ends with 3 if no combination is feasible.
+runs/sweep/sweep.html: the best design, the objective over each swept setting, and all designs. Ends with 3 if no combination is
+feasible.
 
 values of a setting:
   chip=[h100,h200] chip=h100,h200           a list, or commas

@@ -40,10 +40,12 @@ def _run_whynot(typed: Namespace) -> int:
 
 def _run_robust(typed: Namespace) -> int:
     name, overrides = split_study("robust", typed.words)
-    from dse.commands.robust_output import run_robust
+    from dse.commands.robust_output import write_robustness
 
     with compile_notice("robust"):
-        return run_robust(name, *overrides, draws=typed.draws, as_json=typed.json, trust=typed.trust)
+        page = write_robustness(name, *overrides, draws=typed.draws, out=typed.out, as_json=typed.json, trust=typed.trust)
+    open_if_asked(typed, page)
+    return 0
 
 
 def _run_constants(typed: Namespace) -> int:
@@ -168,10 +170,13 @@ the designs next to it with each draw. Prints for each design of the front the s
 three constants that turn it most, moved alone to both ends of their ranges. Chips share the constants of their process node
 and price list. The ranges are those that constants state, else those of their kind of source (docs/accuracy.md).
 Between kinds of chips the bands of measured rates count: designs within them are not distinguished.
-What was evaluated is kept in the run's folder: the same question is answered at once, and dse report shows the shares.""",
+What was evaluated is kept in the run's folder: the same question is answered at once, and dse report shows the shares.
+Writes robust.html there: shares by design, and the constants that turn designs.""",
         (
             CommandFlag(("--draws",), "number of draws", "N", "128", default="64 draws"),
             JSON_FLAG,
+            out_flag("robust.html in the run's folder", "robust.html"),
+            OPEN_FLAG,
             TRUST_FLAG,
         ),
         (
