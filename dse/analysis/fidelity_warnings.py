@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dse.evaluators.layouts.whole_chip import has_read_ahead
-from dse.evaluators.machine.memory_channels import channels_used
 from dse.space.design import Design
 from dse.space.main_memory import main_memory
 from dse.space.software import (
     DEVICES,
-    MANY_DIES,
     POOLED_DIES,
     SERVED_DEVICES,
     SERVED_POOLED_DIES,
@@ -59,17 +57,6 @@ def fidelity_warnings(design: Design, workload: Workload, fidelity: str) -> list
     ]
 
 
-def _has_fast_channels(design: Design) -> bool:
-    """Whether a memory channel of a mesh of tiles is faster than the link that its router has for it."""
-    chip = design.chip
-    if software_of(design.mapping) not in (*ON_TILES, MANY_DIES) or chip.tile is None or chip.l2 is not None:
-        return False
-    memory = main_memory(chip)
-    shared = max(float(memory.channels) / float(channels_used(chip)), 1.0)
-    link = float(chip.noc.word_bytes * chip.clock / chip.noc.word_cycles)
-    return float(memory.channel_bandwidth) * float(memory.stream_efficiency) * shared > link
-
-
 def _reads_ahead(design: Design) -> bool:
     """Whether a mesh of tiles prefetches into local memories beside operators that use the same links."""
     if software_of(design.mapping) not in ON_TILES or design.chip.l2 is not None:
@@ -100,12 +87,6 @@ def _has_banks_of_die(design: Design) -> bool:
 
 
 WARNINGS = (
-    FidelityWarning(
-        ("analytical", "events", "steady_state"),
-        _has_fast_channels,
-        "memory channels faster than a link: cycles take up to 79 % longer",
-        "raise chip.noc.word_bytes",
-    ),
     FidelityWarning(
         ("analytical", "events", "cycles", "steady_state"),
         _reads_ahead,

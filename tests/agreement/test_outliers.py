@@ -118,3 +118,35 @@ def test_what_late_rows_store_does_not_go_before_what_early_rows_load(words: str
     """Of groups whose tiles are out of step; all three fidelities say the same."""
     assert abs(gap(f"{ATTENTION} {words}", "events", "cycles")) < 0.05
     assert abs(gap(f"{ATTENTION} {words}", "closed", "events")) < 0.05
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"chip.mesh.rows=4 chip.mesh.cols=4 chip.hbm.channels=4 chip.noc.word_bytes=16B {SUMMA} workload.shapes=[8x256x256]",
+        f"chip.mesh.rows=8 chip.mesh.cols=4 chip.hbm.channels=2 chip.hbm.channel_bandwidth=196 GB/s {SUMMA} "
+        "workload.shapes=[1x684x535] mapping.k=684",
+    ],
+)
+def test_a_channel_moves_no_more_than_the_link_of_its_router(words: str) -> None:
+    """Blocks for the tile beside a channel come over its port as well: all three fidelities say the same."""
+    assert abs(gap(f"chip=tile32 {words}", "events", "cycles")) < 0.08
+    assert abs(gap(f"chip=tile32 {words}", "analytical", "events")) < 0.08
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "chip.mesh.cols=16 chip.hbm.channels=4 chip.hbm.channel_bandwidth=170 GB/s workload.batch=1 workload.heads=8 "
+        "workload.kv_heads=4 workload.queries=1 workload.qk=64 workload.keys=[646] mapping.dataflow=flat_rows mapping.rows=1 "
+        "mapping.cols=16",
+        "chip.mesh.cols=8 chip.hbm.channels=2 chip.hbm.channel_bandwidth=33 GB/s workload.batch=2 workload.heads=16 "
+        "workload.kv_heads=2 workload.queries=68 workload.qk=128 workload.keys=[68] mapping.dataflow=flat_seq mapping.rows=4 "
+        "mapping.cols=8",
+        "chip.mesh.cols=8 chip.hbm.channels=2 chip.hbm.channel_bandwidth=194 GB/s workload.batch=1 workload.heads=16 "
+        "workload.kv_heads=16 workload.queries=1 workload.qk=64 workload.keys=[258] mapping.dataflow=flash_split",
+    ],
+)
+def test_loads_of_attention_are_beside_what_its_program_has_them_beside(words: str) -> None:
+    """Values wait for weights where two heads go, tiles of one channel store in turn, and last values leave their work."""
+    assert abs(gap(f"{ATTENTION} {words}", "analytical", "events")) < 0.06

@@ -198,11 +198,11 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
         waves x channel + left, of which `left` has subtracted the last values
         together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
 
-    Others do not, of which a box (`TileEngines.least`) has a lower bound: `again`, and weights of a last item that no product is
-    beside, are left out, since they shrink where products are longer; what is behind keys, queries and results is behind them
-    whole; `queued` is subtracted from half of a block's work with the rate of the channel's own time, which is no less
-    than that of a block alone, so that waves x channel grows by more; and where roots of multicasts send for longer than an
-    item takes, `behind` is left out.
+    Others do not, of which a box (`TileEngines.least`) has a lower bound. `again` is left out, since it shrinks where products
+    are longer. So are the weights of a last item that no product is beside. What is behind keys, queries and results is behind
+    them whole. `queued` is subtracted from what is left of a block with the rate of the channel's own time. That is no less
+    than that of a block alone, so that waves x channel grows by more. Where roots of multicasts send for longer than an item
+    takes, `behind` is left out.
     """
     work = work or item_work(task, *machine[:2])
     return _seconds(task, _spent(task, machine, work), work)
