@@ -109,13 +109,13 @@ class LastUsed(Generic[K, T]):
 
     def find(self, key: K) -> T | None:
         """The result of a key, which is then the last used one; None if it is not kept."""
-        found = self._results.pop(key, None)
-        if found is not None:
-            self._results[key] = found
-        return found
+        result = self._results.pop(key, None)
+        if result is not None:
+            self._results[key] = result
+        return result
 
     def keep(self, key: K, result: T) -> T:
-        """Keep a result as the last used one, and drop what was not used for longest beyond as many as are kept."""
+        """Keep a result as the last used one, and drop the oldest beyond as many as are kept."""
         self._results.pop(key, None)
         self._results[key] = result
         while len(self._results) > self._most:
@@ -123,7 +123,7 @@ class LastUsed(Generic[K, T]):
         return result
 
     def forget(self) -> None:
-        """Forget all results."""
+        """Forget the results of all keys."""
         self._results.clear()
 
 

@@ -22,11 +22,6 @@ from dse.evaluators.accounting.decode_segments import (
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
 from dse.evaluators.accounting.layout import Layout
 from dse.evaluators.accounting.memory_contents import (
-    ACTIVATIONS,
-    CACHE,
-    MemoryContents,
-    core_memory_contents,
-    main_memory_contents,
     memory_limits,
 )
 from dse.evaluators.accounting.partition_search import (
@@ -38,6 +33,7 @@ from dse.evaluators.accounting.partition_search import (
 )
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
+from dse.evaluators.accounting.pipeline_memory import core_contents
 from dse.evaluators.accounting.settled_partitions import settle_partitions
 from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.calls.algorithm_candidates import select_values
@@ -284,23 +280,6 @@ def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Li
             if all(np.all(limit.need <= limit.have) for limit in limits(replace_leaves(design, both))):
                 return f"set TP {tp} x PP {pp}: mapping.both.tp={tp} mapping.both.pp={pp}"
     return ""
-
-
-def core_contents(chip: Chip, plan: PipelinePlan, held: CoreResidency, cached: Any) -> tuple[MemoryContents, MemoryContents]:
-    """Contents of the fullest core's share of main memory, and of its local memory.
-
-    Args:
-        chip, plan: of the phase.
-        held: memory of the core.
-        cached: KV cache in its share of main memory. [B]
-    """
-    weights = (1 - held.weights_here) * held.weights
-    local = [(ACTIVATIONS, held.activations)]
-    if plan.attention is not None:
-        local.append(("slices of attention beyond", held.slices))
-    stored, capacity = (("weights", weights), (CACHE, cached)), main_memory(chip).capacity_per_core
-    main = main_memory_contents(chip, stored, cache=held.kv + held.states, capacity=capacity)
-    return main, core_memory_contents(chip, tuple(local), held.sram - held.activations - held.slices)
 
 
 def parallelism_limits(chip: Chip, name: str, plan: PipelinePlan, stages: float, groups: Any) -> list[Limit]:

@@ -130,7 +130,7 @@ def die_contents(design: Design, phase: str, items: MemoryItems, slices: Any) ->
 
 
 def group_limits(design: Design) -> list[Limit]:
-    """Limits of tile groups."""
+    """Limits of tile groups, which divide the mesh of a die."""
     return tiles.group_limits(design.chip, design.mapping)
 
 

@@ -52,7 +52,7 @@ def tile_peak_rates(chip: Chip) -> PeakRates:
 
 
 def fastest_product_rate(chip: Chip) -> Any:
-    """Highest rate of products on tiles: of their arrays, or of lanes where these may multiply and are faster. [FLOP/s]"""
+    """Highest rate of products on tiles: of arrays, or of lanes that may multiply if faster. [FLOP/s]"""
     rate = tile_peak_rates(chip).flops
     if chip.tile.gemm_engine == "matrix":
         return rate

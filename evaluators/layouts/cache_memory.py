@@ -29,7 +29,9 @@ class KeptValues(NamedTuple):
 
 
 class LayerCache(NamedTuple):
-    """Bytes of one layer's caches and of its recurrent states on one worker; leaves broadcast over designs.
+    """Bytes of one layer's caches and of its recurrent states on one worker.
+
+    Leaves broadcast over designs.
 
     Attributes:
         layer: the kind of layers.
@@ -43,7 +45,7 @@ class LayerCache(NamedTuple):
 
     @property
     def nbytes(self) -> Any:
-        """Bytes of both. [B]"""
+        """Bytes of caches and states together. [B]"""
         return self.kv + self.states
 
 

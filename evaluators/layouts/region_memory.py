@@ -29,7 +29,7 @@ VALUE = 2.0
 
 
 def region_cache_bytes(model: Model, mapping: Mapping, cached: Any, sequences: Any) -> tuple[Any, Any]:
-    """Bytes of KV caches, and of recurrent states with their convolutions, of all layers, each value once. [B], [B]
+    """Bytes of KV caches and of recurrent states of all layers, each value once. [B], [B]
 
     Args:
         model, mapping: what is cached, with K and V of the heads that the mapping says.

@@ -191,7 +191,7 @@ def heads_per_core(model: Model, plan: PipelinePlan) -> tuple[Any, Any]:
 
 
 def core_cache_bytes(model: Model, plan: PipelinePlan, cached: Any, sequences: Any, precision: FormatPlan) -> tuple[Any, Any]:
-    """Bytes per core of KV caches, and of recurrent states with their convolutions, of all layers. [B], [B]
+    """Bytes per core of KV caches and of recurrent states of all layers. [B], [B]
 
     Args:
         model, plan: what is divided, and how.

@@ -267,7 +267,7 @@ def kv_values_per_device(model: Model, tp: Any, heads: str | None = None) -> Any
 
 
 def device_values(layer: Model, tp: Any, heads: str | None = None) -> KeptValues:
-    """Values that one device keeps of a layer: of a position's cache, and of a sequence's state with its convolution.
+    """Values that one device keeps of a layer: of a position's cache, and of a sequence's state.
 
     Heads of keys are on several devices where these are more, as their projection is.
     """

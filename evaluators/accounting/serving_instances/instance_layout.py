@@ -53,7 +53,7 @@ INSTANCE_REMEDIES = {
 
 
 def instance_remedy_text(address: str) -> str:
-    """What to change where a limit of replicas, micro-batches or admission is violated; empty string for others.
+    """What to change where replicas, micro-batches or admission violate a limit; empty for others.
 
     >>> instance_remedy_text("mapping.decode.microbatches")
     'as many micro-batches are in flight as stages: mapping.both.microbatches=0'

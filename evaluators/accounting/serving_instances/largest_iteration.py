@@ -1,4 +1,4 @@
-"""Largest iterations of a pool of instances, by one rule for all layouts: those that a load's requests can fill."""
+"""Largest iterations of a pool of instances, by one rule: those that a load's requests can fill."""
 
 from typing import Any, NamedTuple
 

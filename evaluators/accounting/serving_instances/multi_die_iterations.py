@@ -92,7 +92,7 @@ def typical_iteration(load: ServingLoad, pool: DiePool) -> Composition:
 
 
 def largest_iterations(load: ServingLoad, pool: DiePool) -> list[Composition]:
-    """Iterations with most tokens: of prompts where these are computed, and of decodes where instances decode."""
+    """Iterations with most tokens: of prompts where some are computed, and of decodes."""
     role = PoolRole(pool.both or pool.phase == "prefill", pool.phase == "decode", pool.of.pp)
     largest, context = largest_iteration(pool.rule, load, pool.batch, role), float(load.longest - 1)
     prompts = float(largest.prompts), (float(largest.prompt) + 1) / 2, float(largest.beside), context, 0.0

@@ -19,7 +19,7 @@ import numpy as np
 from dse.evaluators.accounting.forward_passes import StagedPass, pass_through_stages
 from dse.evaluators.accounting.memory_contents import MemoryContents, request_room
 from dse.evaluators.accounting.partition_search import PartitionedPhase, TriedPlan, fastest_plan, plan_with_partition
-from dse.evaluators.accounting.pipelines import core_contents
+from dse.evaluators.accounting.pipeline_memory import core_contents
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.prompt_table_points import fractional_prompts
 from dse.evaluators.accounting.serving_runs import run_metrics as served
@@ -117,7 +117,7 @@ class PipelinePool(NamedTuple):
         return CoreResidency(*(where(prompt > 0, *both) for both in zip(self.held, self.decode_held, strict=True)))
 
     def contents(self, cached: Any) -> tuple[MemoryContents, MemoryContents]:
-        """Contents of a core's share of main memory with a KV cache of some bytes there, and of its local memory.
+        """Contents of a core's share of main memory, with some bytes of caches, and of local memory.
 
         Local memory in use is that of the iterations that need more.
         """

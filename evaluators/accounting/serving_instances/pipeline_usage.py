@@ -145,7 +145,10 @@ def fixed_metrics(fleet: tuple[PipelinePool, ...], load: ServingLoad, mapping: M
 
 
 def pipeline_peak_rates(design: Design) -> PeakRates:
-    """Peak rates of all engines, channels and links of the chip, whose decode cores may differ; idle cores have theirs."""
+    """Peak rates of all engines, channels and links of the chip, idle cores included.
+
+    Cores that only decode may differ.
+    """
     decode = decode_only_cores(design) / core_count(design)
     first, last = tile_peak_rates(design.chip), tile_peak_rates(decode_only_chip(design.chip))
     flops, memory = ((1 - decode) * own + decode * other for own, other in zip(first[:2], last[:2], strict=True))

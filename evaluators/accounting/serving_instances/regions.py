@@ -73,7 +73,7 @@ class RegionServing(InstanceLayout):
     POWER_ONE_BY_ONE = True
 
     def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
-        """Contents of cores for a single request with the longest prompt and longest cache; other requests queue."""
+        """Contents of cores for one request with the longest prompt and cache; other requests queue."""
         return regions.all_contents(design, _longest_job(load), only=design.mapping.serving.pool or "")
 
     def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:

@@ -1,4 +1,4 @@
-"""Work of iterations and KV transfers that serve a load, and the metrics that follow from it, alike on every layout."""
+"""Work of iterations and KV transfers that serve a load, and its metrics, alike on every layout."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

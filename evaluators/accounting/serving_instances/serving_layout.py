@@ -84,9 +84,10 @@ class ServingLayout(ABC):
 
     @abstractmethod
     def memory_contents(self, design: Design, load: ServingLoad) -> Sequence[MemoryContents]:
-        """Contents of memories of the fullest device or core of each pool, with a longest request; broadcast over designs.
+        """Contents of memories of the fullest device or core of each pool, with a longest request.
 
-        Beside weights and that request's cache, what the largest iterations need. Asked where `layout_limits` hold.
+        Beside weights and that request's cache, what the largest iterations need; leaves broadcast over designs. Asked where
+        `layout_limits` hold.
         """
 
     @abstractmethod
@@ -94,11 +95,14 @@ class ServingLayout(ABC):
         """Limits of structure, beside `layout_limits`; broadcast over designs."""
 
     def layout_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits without which instances cannot be laid out, so that nothing is known of memories; none by default."""
+        """Limits without which instances cannot be laid out; none by default.
+
+        Where they are violated, nothing is known of memories.
+        """
         return []
 
     def limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """All limits, broadcast over designs: of the layout, and where these hold of memories and of structure."""
+        """Limits of the layout, and where these hold, of memories and structure; broadcast over designs."""
         limits = self.layout_limits(design, load)
         if any(np.any(limit.need > limit.have) for limit in limits):
             return limits

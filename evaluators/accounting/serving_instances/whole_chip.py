@@ -98,14 +98,14 @@ class WholeChipServing(InstanceLayout):
         return () if divided_chip_and_mapping(design)[0].tile.matrix.dataflow == "ce" else ("chip.tile.matrix.dataflow",)
 
     def memory_contents(self, design: Design, load: ServingLoad) -> list[MemoryContents]:
-        """Contents of main memory, and of a tile's local memory while each kind of operator runs, in both phases."""
+        """Contents of main memory and, while each kind of operator runs, of a tile's local memory."""
         chip, contents = divided_chip_and_mapping(design)[0], [*_main_contents(design, load)]
         for phase, made_of in _largest_by_phase(design, load).items():
             contents += local_memory_contents(chip, phase, _filled_bytes(design, load, phase, made_of))
         return contents
 
     def structural_limits(self, design: Design, load: ServingLoad) -> list[Limit]:
-        """Limits of tile groups."""
+        """Limits of tile groups, which divide the mesh."""
         return group_limits(*divided_chip_and_mapping(design))
 
     def instances(self, design: Design, load: ServingLoad, fidelity: str) -> tuple[ServingInstance, ...]:

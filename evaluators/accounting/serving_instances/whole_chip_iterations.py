@@ -1,4 +1,4 @@
-"""Iterations of tiles that all run one operator at a time: calls, prices, and the blocks that rows and energy are of.
+"""Iterations of tiles that all run one operator at a time: calls, prices and timed blocks.
 
 A price is the sum of parts: products and rows of all tokens, the head, and attention of prompts and of decodes, each by its own
 counts. Where tilings of attention are left open, those of a few requests are tried, and each call has the quickest.
@@ -101,7 +101,7 @@ def price_seconds(spent: Callable[..., Array], several: int, *counts: Array) -> 
 
 
 def price_by_tables(design: Design, load: ServingLoad, fidelity: str, axes: Sequence[Array]) -> Callable[..., Array]:
-    """What compositions spend, by tables of a part each: attention, and what depends on tokens or requests alone.
+    """Costs of compositions by tables of their parts: attention, and all else by tokens or requests.
 
     Counts broadcast together; what is found has axes of `SPENT_COLUMNS` and of designs more.
     """
@@ -137,7 +137,10 @@ def _nearest_length(lengths: Array, tokens: Array) -> Array:
 
 @partial(memoize_by_identity, few=PARTS)
 def share_prices(design: Design, load: ServingLoad, phase: str, fidelity: str) -> IterationPrices:
-    """Shared times of several designs, independent of their serving settings: products and rows once for all attention."""
+    """Prices of parts that designs share, whatever their serving settings.
+
+    Products and rows are priced once for all attention.
+    """
     apart, whole = _known_prices(design, load, phase, fidelity, "attention."), _known_prices(design, load, phase, fidelity)
     largest = _known_prices(design, load, phase, fidelity, whats=len(JOB_TYPES))
     return IterationPrices(
@@ -290,13 +293,13 @@ def time_iteration_blocks(
     prompt, prompt_context, decodes, context = (float(np.squeeze(count)) for count in made_of[:4])
     parts = _kept_parts(design, load, _phase_of_price(design, has_prompts=prompt > 0))
     machine, reader = tile_core_machine(divided_chip_and_mapping(design)[0]), cost_model(fidelity)
-    found, new, count, low = list[TimedBlock](), int(np.rint(prompt)) if prompt > 0 else 0, 0, int(decodes)
+    timed, new, count, low = list[TimedBlock](), int(np.rint(prompt)) if prompt > 0 else 0, 0, int(decodes)
 
     def add(part: _PartCalls, share: float) -> None:
         chosen = [min(calls, key=lambda tried: float(tried[0] * reader.job(tried[1].job).seconds)) for calls in part.tried]
         alone = (CallBlock(call.part, (call,), (0,), (0,), times) for times, call in chosen)
         blocks = [block._replace(times=block.times * share) for block in (*part.blocks, *alone)]
-        found.extend(block_timeline(blocks, machine, reader))
+        timed.extend(block_timeline(blocks, machine, reader))
 
     if prompt > 0:
         prompts = equal_prompts(np.array([max(new, 1.0)]), np.array([prompt_context]))
@@ -310,7 +313,7 @@ def time_iteration_blocks(
         add(parts.head(count + at_once), share)
         if at_once:
             add(parts.tokens(at_once, int(np.ceil(max(context, 1.0)))), share)
-    return found
+    return timed
 
 
 def order_operators(model: Model) -> dict[tuple[str, str], int]:
@@ -323,8 +326,8 @@ def order_operators(model: Model) -> dict[tuple[str, str], int]:
 def _phase_of_price(design: Design, *, has_prompts: bool) -> str:
     """Phase by whose plan an iteration is priced: plans that are equal are one, unless a cache has other contents by phase."""
     mapping = design.mapping
-    one = design.chip.l2 is None and has_equal_leaves(mapping.prefill, mapping.decode)
-    return "prefill" if has_prompts or one else "decode"
+    same_plan = design.chip.l2 is None and has_equal_leaves(mapping.prefill, mapping.decode)
+    return "prefill" if has_prompts or same_plan else "decode"
 
 
 def _prompt_lengths(design: Design, load: ServingLoad, pool: int) -> Array:
@@ -396,7 +399,7 @@ def count_stored_bytes(design: Design, load: ServingLoad, requests: int) -> dict
 
 
 def find_cached_shares(design: Design, load: ServingLoad) -> dict[str, CachedShares | None]:
-    """By phase, what a cache in front of main memory has, as many requests running as may and each of the longest."""
+    """Shares that a cache in front of main memory has, by phase, with a full batch of longest requests."""
     chip, mapping = divided_chip_and_mapping(design)
     if chip.l2 is None:
         return dict.fromkeys(("prefill", "decode"))
