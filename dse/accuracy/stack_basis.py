@@ -159,6 +159,10 @@ def stack_basis(
     )
 
 
+ENGINE_OPTIONS = (f"{STACK}.iteration.graph_batch_sizes",)
+"""Leaves of a stack that an engine's options file says, and that no rate was fitted with: another value keeps the band."""
+
+
 def _stack_accuracy(
     sources: Iterable[ConstantSource], names: Mapping[str, str], asked_for: Workload, moved: Collection[str]
 ) -> StackAccuracy | None:
@@ -169,7 +173,9 @@ def _stack_accuracy(
     if not all(isinstance(case, BatchCase | ServingLoad) for case in asked_for.cases):
         return None
     own = [source for source in sources if source.address.rpartition(": ")[2].startswith(f"{STACK}.")]
-    if any(source.source == OVERRIDE for source in own) or any(address.startswith(f"{STACK}.") for address in moved):
+    typed = [source.address.rpartition(": ")[2] for source in own if source.source == OVERRIDE]
+    changed = [address for address in (*typed, *moved) if address.startswith(f"{STACK}.") and address not in ENGINE_OPTIONS]
+    if changed:
         return None
     chips = {name for source in own for name in (*source.fitted_on, *source.meant_for)}
     accuracy = next((source.accuracy for source in own if source.accuracy is not None), None)

@@ -69,7 +69,7 @@ def device_capacity(chip: Chip, mapping: Mapping) -> Any:
 
 
 def keeps_windows_alone(mapping: Mapping) -> bool:
-    """Whether layers with a window or chunks keep the positions in these alone, as without an inference engine."""
+    """Whether caches of layers with a window or chunks hold these alone, as without an engine."""
     return mapping.inference_engine is None or bool(mapping.inference_engine.window_caches)
 
 

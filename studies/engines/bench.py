@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> None:
     if not words:
         raise SystemExit("python -m dse.studies.engines.bench FILE.yaml [OVERRIDE ...]")
     row = read_bench(Path(words[0]))
-    stack = [f"stack={row.stack}"] if row.stack and not any(word.startswith("stack=") for word in words[1:]) else []
+    stack = [] if any(word.startswith("stack=") for word in words[1:]) else row.stack_overrides()
     overrides = [*row.overrides(), *stack, *words[1:]]
     evaluation = evaluate_config(compose(overrides))
     if evaluation.infeasible is not None:

@@ -78,6 +78,18 @@ class OfflineBenchmark:
         tokens = max(_round_up(tokens, 256 if tokens < 2048 else 512 if tokens < 8192 else 1024), MIN_TOKENS)
         return batch, max(tokens, self.prompt + batch)
 
+    def graph_sizes(self, recorded: str) -> str:
+        """Decode batches of recorded graphs: those below the largest batch of a rank, and that batch.
+
+        The engine drops sizes that no iteration can have, and records its largest batch in their place
+        (`_filter_cuda_graph_batch_sizes` of TensorRT-LLM's PyTorch executor).
+
+        Args:
+            recorded: sizes of the option file, rising.
+        """
+        batch, _ = self.batch_and_tokens
+        return " ".join([*(size for size in recorded.split() if int(size) < batch), str(batch)])
+
     def overrides(self, requests: int = 0) -> list[str]:
         """Overrides of the load and of how it is scheduled: whole prompts, the engine's policy.
 

@@ -50,8 +50,7 @@ def finding() -> str:
             _grouped(engine, _logs(engine), lambda row: f"{row.version} {row.kind}"),
             _grouped(engine, _logs(engine), lambda row: row.chip),
             _grouped(engine, _logs(engine), lambda row: "weights of four bits" if row.four_bits else "others"),
-            "One in four of these rows on a stack that knows nothing of engines, and on the default of chips of which nothing is "
-            "measured.",
+            "One in four of these rows on a stack that knows nothing of engines, and on that of unmeasured chips.",
             table(["stack", *HEAD], [_line(name, _logs(engine[::OTHER_STACKS], name)) for name in ("tuned", "unfitted")]),
             "Dense rows on H100 and H200: flat rates against kernels measured alone, both with the engine's overheads.",
             _by_kernels(engine),

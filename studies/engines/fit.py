@@ -83,7 +83,13 @@ def overrides_of(row: EngineRow, numbers: Sequence[FittedNumber], values: Sequen
 def simulate_logs(
     rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array, stack: str = ""
 ) -> Array:
-    """Log of simulated over measured speed of each row, shape (rows,); on a named stack, or on that of each row's engine."""
+    """Log of simulated over measured speed of each row, shape (rows,).
+
+    Args:
+        rows: measured.
+        numbers, values: of the stack, and what they are.
+        stack: its name; empty string for that of each row's engine.
+    """
     ratios = (simulate_rows([row], *overrides_of(row, numbers, values), stack=stack)[0] for row in rows)
     logs: Array = np.log(np.fromiter(ratios, float, len(rows)))
     return logs
@@ -114,7 +120,11 @@ class RateSurface:
 def rate_surface(
     rows: Sequence[EngineRow], numbers: Sequence[FittedNumber], values: Sequence[float] | Array, stack: str = ""
 ) -> RateSurface:
-    """Surface around a point, from one simulation there and two for each number; stack as of `simulate_logs`."""
+    """Surface around a point, from one simulation there and two for each number.
+
+    Args:
+        rows, numbers, values, stack: as of `simulate_logs`.
+    """
     centre = np.array(values, float)
     at_centre = simulate_logs(rows, numbers, centre, stack)
     slope, bend = (np.zeros((len(rows), len(numbers))) for _ in range(2))

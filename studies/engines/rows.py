@@ -37,6 +37,9 @@ NODES = {"h100": "node_nvlink4", "h200": "node_nvlink4", "b200": "node_nvlink5"}
 ENGINES = {"v0.14": "trtllm_v0", "v1.0": "trtllm_v1", "v1.2": "trtllm_v1"}
 """Inference engine of a version; other rows state none, and have the memory of the chip."""
 
+RECORDING = ("v1.0", "v1.2")
+"""Versions that record graphs of decodes for the sizes of an option file."""
+
 STACKS = {
     **ENGINES,
     "gaudi2": "gaudi2",
@@ -160,16 +163,26 @@ class EngineRow:
         weights = f"bf16, experts: {self.weights}" if self.weights in OF_EXPERTS else self.weights
         return [f"precision={{weights: {weights}, activations: {activations}, kv: {self.kv}}}"]
 
+    def stack_overrides(self) -> list[str]:
+        """Overrides of the software stack of the row's engine, and of what the benchmark sets of it."""
+        if not self.stack:
+            return []
+        sizes = recorded_sizes(self.stack) if self.version in RECORDING else None
+        own = [f"mapping.stack.iteration.graph_batch_sizes={self._benchmark().graph_sizes(sizes)}"] if sizes else []
+        return [f"stack={self.stack}", *own]
+
+    def _benchmark(self) -> OfflineBenchmark:
+        sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
+        return OfflineBenchmark(*sizes, driver_memory(self.chip, ENGINES.get(self.version, "none")))
+
     def _load(self) -> list[str]:
         if self.bench == "static":
             lengths = [f"workload.prompt={self.prompt}", f"workload.output={self.output}"]
             return ["workload=static", f"workload.batch=[{self.requests}]", *lengths, "workload.speculation=none"]
         if self.bench == "closed":
             return [*closed_loop(self.prompt, self.output, self.requests)]
-        sizes = model_of(self.model), self.weights, self.kv, self.prompt, self.output, self.tp, self.ep
-        engine = ENGINES.get(self.version, "none")
-        policy = ["mapping.serving.policy=inflight"] if engine == "none" else []
-        return [*OfflineBenchmark(*sizes, driver_memory(self.chip, engine)).overrides(self.requests), *policy]
+        policy = ["mapping.serving.policy=inflight"] if self.version not in ENGINES else []
+        return [*self._benchmark().overrides(self.requests), *policy]
 
 
 ROUNDS = 10
@@ -214,6 +227,14 @@ def driver_memory(chip: str, engine: str) -> float:
     return float(main_memory(build_question(config, find_study_folder(config)).base.chip).usable_capacity)
 
 
+@cache
+def recorded_sizes(stack: str) -> str | None:
+    """Decode batches of recorded graphs that a stack has; None without any."""
+    iteration = compose(["chip=h100", f"stack={stack}"])["mapping"]["stack"].get("iteration") or {}
+    sizes = iteration.get("graph_batch_sizes")
+    return str(sizes["value"]) if sizes else None
+
+
 def simulate_row(row: EngineRow, stack: Sequence[str]) -> float:
     """Simulated figure of a row, on a stack given by overrides, whether or not all limits hold.
 
@@ -234,8 +255,7 @@ def simulate_rows(rows: Iterable[EngineRow], *more: str, stack: str = "") -> lis
     """
     ratios = []
     for row in rows:
-        name = stack or row.stack
-        simulated = simulate_row(row, [*([f"stack={name}"] if name else []), *more])
+        simulated = simulate_row(row, [*([f"stack={stack}"] if stack else row.stack_overrides()), *more])
         ratios.append(row.value / simulated if row.unit == "s" else simulated / row.value)
     return ratios
 
@@ -246,7 +266,7 @@ def published_rows() -> list[list[str]]:
     for row in measured_rows():
         again = sum(line[0].startswith(row.id) for line in lines)
         name = f"{row.id}-{again + 1}" if again else row.id  # a figure that was published twice
-        words = [*row.overrides(), *([f"stack={row.stack}"] if row.stack else [])]
+        words = [*row.overrides(), *row.stack_overrides()]
         overrides = " ".join(f"'{word}'" if " " in word else word for word in words)
         lines.append(
             [name, f"{row.place} {row.version}", overrides, "", row.metric, f"{row.value:g}", row.unit, "calibration", ""]

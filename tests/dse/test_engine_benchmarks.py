@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dse.space.errors import DesignError
+from dse.space.parameter_counts import parameter_count
 from dse.studies.engines.bench import read_bench
 from dse.studies.engines.benchmark import REQUESTS, OfflineBenchmark
 from dse.studies.engines.fit import FITS, rows_of_fit
@@ -30,6 +31,23 @@ def test_a_decode_heavy_benchmark_has_a_smaller_token_budget() -> None:
     _batch, tokens = sizes[128, 4096].batch_and_tokens
     assert tokens < sizes[2048, 128].batch_and_tokens[1]
     assert all(tokens >= lengths[0] + batch for lengths, size in sizes.items() for batch, tokens in [size.batch_and_tokens])
+
+
+def test_recorded_graphs_end_at_the_largest_batch() -> None:
+    size = OfflineBenchmark(model_of("llama3_70b"), "fp8", "fp8", 1024, 8192, 2, 1, 150e9)
+    batch, _ = size.batch_and_tokens
+    assert 128 < batch < 256
+    assert size.graph_sizes("1 2 128 256 512") == f"1 2 128 {batch}"
+    assert size.graph_sizes("256 512") == str(batch)
+
+
+@pytest.mark.parametrize("model", ["gpt_oss_20b", "llama4_scout", "llama3_8b"])
+def test_the_batch_has_room_for_all_positions_of_all_layers(model: str) -> None:
+    found = model_of(model)
+    size = OfflineBenchmark(found, "fp8", "fp8", 2000, 2000, 1, 1, 190e9)
+    request = 4000 * 2 * found.kv_heads * found.head_dim * found.layers
+    batch, _ = size.batch_and_tokens
+    assert 0.8 * batch * request < 190e9 - parameter_count(found) < 1.4 * batch * request
 
 
 def test_a_rate_is_that_of_the_whole_run_with_ramp_and_drain() -> None:
