@@ -270,10 +270,10 @@ def _failure_text(row: pd.Series) -> str:
 
 def format_knob(study: Study, address: str, value: Any) -> str:
     """A knob's value as text; a dash where the knob is inactive."""
-    if value is None or (isinstance(value, float) and value != value):
-        return "-"
     if isinstance(value, str):
         return value
+    if pd.isna(value):  # None, NaN, or NA in columns of whole numbers
+        return "-"
     unit = study.question.space.spec(address).metadata["unit"]
     return format_quantity(float(value), unit)
 

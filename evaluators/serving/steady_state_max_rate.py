@@ -222,8 +222,7 @@ def search_max_rates(
             low = under = below = over = above = 0.0
             high, side, tries = math.inf, 0, 0
             while True:
-                needed = max(sizes[1], sizes[0] * rate, sizes[2] * rate * rate) / shorter
-                count = int(min(most, math.ceil(max(needed, min(sizes[1], LEAST_FIRST)))))
+                count = _stream_count(sizes, rate, shorter, most)
                 kept, late, slow = _attained(
                     linear, tables, apart, first, last, shares, nearest, load, steady, sends, sent, bounds, room, pools, row,
                     rate, count, record,
@@ -246,17 +245,13 @@ def search_max_rates(
                     low = rate / EASED
                     break
                 if low > 0 and high < math.inf:
-                    width = math.log(high / low)
-                    slope = (over - under) / width
-                    sure = stage == 1 and side > 0 and high <= BRACKET * low and under + slope * math.log(SURELY) >= 0
-                    if high <= near * low or sure:
+                    slope = (over - under) / math.log(high / low)
+                    narrow = stage == 1 and side > 0 and high <= BRACKET * low
+                    if high <= near * low or (narrow and under + slope * math.log(SURELY) >= 0):
                         break
-                    place = below / min(below - above, -1e-9) - (AIMED if stage else AIMED_FIRST) / width
-                    inside = min(INSIDE, 0.4 * math.log(near) / width)
-                    rate = low * math.exp(width * min(max(place, inside), 1 - inside))
+                    rate = _rate_between(low, below, high, above, near, AIMED if stage else AIMED_FIRST)
                 elif stage == 1 and tries == 1 and excess < FAR:
-                    aside = -side * min(max(_told_distance(rate / closed, excess, slope, share), LEAST_TOLD), TOLD)
-                    rate = min(top, rate * math.exp(-aside))
+                    rate = min(top, rate * math.exp(side * _told_distance(rate / closed, excess, slope, share)))
                 elif low > 0:
                     rate, step = min(top, rate * step), step * step
                 else:
@@ -277,6 +272,21 @@ def search_max_rates(
             if low == 0:
                 result.rate = 0.0
                 break
+
+
+@inlined_function
+def _stream_count(sizes, rate, shorter, most):
+    """Requests of a stream at a rate, which is some times shorter than it takes to be sure."""
+    needed = max(sizes[1], sizes[0] * rate, sizes[2] * rate * rate) / shorter
+    return int(min(most, math.ceil(max(needed, min(sizes[1], LEAST_FIRST)))))
+
+
+@inlined_function
+def _rate_between(low, below, high, above, near, aimed):
+    """Rate inside a bracket, a little below the root of the line through excesses at both ends. [1/s]"""
+    width = math.log(high / low)
+    place, inside = below / min(below - above, -1e-9) - aimed / width, min(INSIDE, 0.4 * math.log(near) / width)
+    return low * math.exp(width * min(max(place, inside), 1 - inside))
 
 
 @inlined_function
@@ -311,10 +321,12 @@ def _told_distance(load, excess, slope, share):
     The slope is that of the first search; where it has none, misses fall exponentially with the spare share of the rate.
     """
     if slope > 0:
-        return abs(excess) / slope + AIMED
-    allowed = math.log(1 - share) if share < 1 else -CLOSE
-    spare = (1 - load) * allowed / min(allowed + excess, -1e-9)
-    return abs(math.log(max(1 - spare, 1e-9) / load)) + AIMED
+        distance = abs(excess) / slope
+    else:
+        allowed = math.log(1 - share) if share < 1 else -CLOSE
+        spare = (1 - load) * allowed / min(allowed + excess, -1e-9)
+        distance = abs(math.log(max(1 - spare, 1e-9) / load))
+    return min(max(distance + AIMED, LEAST_TOLD), TOLD)
 
 
 @inlined_function

@@ -1,7 +1,12 @@
 """When a knob counts, as a space's file says it: by words, numbers and quantities of other knobs."""
 
+import math
+
+import pandas as pd
 import pytest
 
+from dse.commands.notebook_api import find_study
+from dse.commands.study_output import format_knob
 from dse.config.compose import compose, find_study_folder
 from dse.config.question import build_question
 from dse.space.errors import DesignError
@@ -67,3 +72,10 @@ def test_a_knob_that_is_there_is_put_in_the_place_of_another_as_a_refusal_says()
     assert "'~space.mapping.both.tp' and '+space.mapping.both.tp=...'" in str(error.value)
     config = compose(["study=quickstart", "~space.mapping.both.prefetch", f"+space.mapping.both.prefetch_share={ways}"])
     assert config["space"]["mapping.both.prefetch_share"]["when"] == {"mapping.both.tp": [8]}
+
+
+@pytest.mark.parametrize("value", [None, math.nan, pd.NA])
+def test_a_knob_that_does_not_count_is_a_dash_in_tables(value: object) -> None:
+    study = find_study("quickstart")
+    address = study.question.space.knobs[0].address
+    assert format_knob(study, address, value) == "-"
