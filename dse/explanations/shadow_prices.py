@@ -181,9 +181,12 @@ def find_shadow_prices(
             if (more := gains(design.point)) is not None
         )
         least: ShadowPrice | None = None
-        for design, more in islice(worth, ITEMISED):
+        candidates = list(islice(worth, ITEMISED))
+        for place, (design, more) in enumerate(candidates):
             if least is not None and design.point.excess > least.known.point.excess * (1 + TIE):
                 break
+            if place & (place - 1) == 0:  # many at a time take little longer than one: as many as came before
+                itemised.add(other.design() for other, _ in candidates[place : max(2 * place, 1)] if other.point.limit)
             price = _price_of_design(goal, design, more, together, itemised)
             if price is not None and (least is None or price.worth > least.worth):
                 least = price
