@@ -194,7 +194,7 @@ class Evaluation:
         return (
             isinstance(case, ServingLoad)
             and not case.largest
-            and not case.requests.users
+            and not (case.requests.users or case.requests.is_alone)
             and computed_metrics(self.metrics).get("load_status") == STABLE
         )
 

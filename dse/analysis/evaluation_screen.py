@@ -292,15 +292,19 @@ def _figure_rows(evaluation: Evaluation) -> Iterator[ScreenRow]:
     names = MODEL_FIGURES if isinstance(case, BatchCase) else LOAD_FIGURES if isinstance(case, ServingLoad) else KERNEL_FIGURES
     for text in evaluation.max_rates:
         yield ScreenRow("max rate", text, needed=True)
-    for name in [name for name in names if name in metrics][:MAX_FIGURES]:
-        parts = [_spread_text(name, metrics) or figure_text(name, metrics[name]), *_beside_texts(name, metrics)]
+    alone = isinstance(case, ServingLoad) and case.requests.is_alone  # nothing arrives that it could keep up with
+    shown = [name for name in names if name in metrics and not (alone and name == "load_status")]
+    for name in shown[:MAX_FIGURES]:
+        spread = _spread_text(name, metrics)
+        parts = [spread or figure_text(name, metrics[name]), *_beside_texts(name, metrics)]
         if name == "throughput" and evaluation.rate_band:
             parts.append(f"measured {evaluation.rate_band}")
         elif name in bands:
-            parts.append(band_text(bands[name]))
+            note = band_text(bands[name])
+            parts.append(note.removesuffix(" of this kind") if spread else note)  # so that both stand on a line
         elif name == "throughput" and evaluation.keeps_up:
             parts.append("what arrives")
-        yield ScreenRow(LABELS.get(name, name), "; ".join(parts), spare=name in SPARE_FIGURES)
+        yield ScreenRow(LABELS.get(name, name), "; ".join(parts), spare=name in SPARE_FIGURES, cut_last=True)
 
 
 def figure_text(name: str, value: float) -> str:

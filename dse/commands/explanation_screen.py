@@ -18,6 +18,7 @@ from dse.commands.explain_output import (
 from dse.commands.whynot_output import distance_text, outside_text
 from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.study import Study
+from dse.explanations.data_sheet_bases import facts_in_use
 from dse.explanations.dominance import DominanceReport, count_changes_to_domination
 from dse.explanations.explanation import Explanation, FrontMember
 from dse.explanations.neighbours import format_knob_value
@@ -25,7 +26,9 @@ from dse.explanations.sample_noise import FrontSample
 from dse.explanations.shadow_prices import ShadowPrice
 from dse.report.caveats import Caveat
 from dse.space.multi_chip_space import CHIP_KNOB
+from dse.space.published import FACTS
 from dse.space.safe_text import count_text
+from dse.terminal.plain_names import plain_name
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
 MAX_STEPS, MAX_MEMBERS, MAX_RIVALS, MAX_HOPS = 6, 6, 4, 4
@@ -35,8 +38,8 @@ MAX_STEPS, MAX_MEMBERS, MAX_RIVALS, MAX_HOPS = 6, 6, 4, 4
 UNREACHED = "if its limits held, "
 """What precedes the metrics of a design that violates a limit."""
 
-SHEET = "holds for the chip as sold: a step of the chip also replaces its area and power by the model's own"
-"""What part of changes in area and price is, where a chip has a data sheet."""
+LIMITED = "holds for the chip as sold; steps of the chip also replace its figures by the model's, which finds a limit violated"
+"""What part of changes is, where the chip as sold violates a limit by the model, so that there is nothing to compare with."""
 
 
 def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> list[str]:
@@ -60,8 +63,8 @@ def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> li
     shares = format_shares(explanation.shares).replace("  ", ", ")
     rows.append(ScreenRow("bound by", shares or "not evaluated: the design violates a limit", needed=True))
     rows += _step_rows(explanation, width)
-    if explanation.design.chip.published is not None:
-        rows.append(ScreenRow("data sheet", SHEET))
+    if text := describe_data_sheet(explanation):
+        rows.append(ScreenRow("data sheet", text))
     if explanation.left:
         rows.append(ScreenRow("not tried", f"for lack of time: {', '.join(explanation.left)}"))
     rows += [ScreenRow("constraint", f"{price.what}: {price.text}") for price in explanation.prices[:2]]
@@ -69,6 +72,18 @@ def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> li
         rows += [ScreenRow(how, describe_nearest_design(space, near))] if near else []
     rows.append(ScreenRow("more", "--full every step, constraint, bound and the gap to an optimum; --json", needed=True))
     return format_screen(explanation.name, rows, width)
+
+
+def describe_data_sheet(explanation: Explanation) -> str:
+    """Which figures are the data sheet's and which the model's; empty string if the data sheet states none that count."""
+    facts = facts_in_use(explanation.design.chip)
+    if not facts:
+        return ""
+    names = " and ".join(plain_name(name) for name in FACTS if name in facts)
+    if not any(effect.modelled for effect in explanation.changes):
+        moved = any(facts - facts_in_use(effect.step.design.chip) for effect in explanation.changes)
+        return LIMITED if moved else ""
+    return f"the metrics above have its {names}; steps of the chip and their designs are compared by the model's figures alone"
 
 
 def _step_rows(explanation: Explanation, width: int) -> list[ScreenRow | list[str]]:

@@ -1,11 +1,12 @@
 """Elasticity of each objective by each knob, from designs one step away in both directions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log
 from typing import Any
 
 from dse.execution.pool.worker_settings import WorkerSettings
+from dse.explanations.data_sheet_bases import comparable_outcomes
 from dse.explanations.kept_answers import NOTHING_KEPT, KeptAnswers
 from dse.explanations.neighbours import DesignOutcome, StudyGoal, analytical_goal, list_neighbours
 from dse.explanations.parallel_evaluation import evaluate_in_processes
@@ -29,12 +30,16 @@ class KnobEffect:
         point: how the design a step away comes out.
         change: by objective, new over old less 1; of those that both designs have. [-]
         elasticity: by objective, change of its logarithm over change of the knob's; none of words and of steps from 0. [-]
+        base: the outcome that changes are against; None for that of the design itself.
+        modelled: facts of the data sheet that the step leaves behind; both sides then have the model's figures.
     """
 
     step: Neighbour
     point: DesignOutcome
     change: Mapping[str, float]
     elasticity: Mapping[str, float]
+    base: DesignOutcome | None = None
+    modelled: frozenset[str] = frozenset()
 
     @property
     def is_nothing(self) -> bool:
@@ -110,13 +115,15 @@ def compute_knob_effects(
     changes: list[list[KnobEffect] | None] = []
     for steps in around:
         outcome, *other_outcomes = outcomes[place : place + 1 + len(steps)]
+        design = designs[place]
         place += 1 + len(steps)
         if outcome is None or None in other_outcomes:
             changes.append(None)
             continue
+        bases = comparable_outcomes(design, outcome, steps, wanted_goal, kept)
         changes.append(
             [
-                compute_knob_effect(step, outcome, single_outcome, wanted_goal)
+                replace(compute_knob_effect(step, bases[step][0], single_outcome, wanted_goal), modelled=bases[step][1])
                 for step, single_outcome in zip(steps, other_outcomes, strict=True)
                 if single_outcome is not None
             ]

@@ -21,6 +21,7 @@ from dse.execution.result_frame import DESIGN, knob_values, report_order
 from dse.execution.screen import ScreenResult
 from dse.execution.study import Study
 from dse.explanations.bound_relaxations import compute_bound_relaxations
+from dse.explanations.data_sheet_bases import comparable_outcomes
 from dse.explanations.elasticities import KnobEffect, compute_knob_effect, compute_knob_effects
 from dse.explanations.kept_answers import GAP, LIMITS, NOTHING_KEPT, TIME, KeptAnswers
 from dse.explanations.near_feasible import find_near_feasible_designs
@@ -382,7 +383,12 @@ def explain_named(
                     points.update(zip(batch, outcomes, strict=True))
                     if len(batches) > 1:
                         progress(number + 1, len(batches))
-        changes = [compute_knob_effect(step, outcome, point, goal) for step in away if (point := points.get(step)) is not None]
+        reached = {step: point for step, point in points.items() if point is not None}
+        bases = comparable_outcomes(design, outcome, [step for step in away if step in reached], steps_goal, kept)
+        changes = [
+            replace(compute_knob_effect(step, base, reached[step], goal), base=base, modelled=facts)
+            for step, (base, facts) in bases.items()
+        ]
         missing = dict.fromkeys(step.knob for step in away if step in points and points[step] is None)
         why = replace(why, changes=tuple(changes), left=tuple(missing))
         show(stage, why)
@@ -403,8 +409,12 @@ def _with_prices(
         KnownDesign({**why.values, step.step.knob: step.step.new}, partial(_same_design, step.step.design), step.point)
         for step in why.changes
     ]
-    others = front or [("", design.at, design.point) for design in beside if design.point.feasible]
-    cheaper, faster = find_nearest_cheaper_and_faster(goal, why.values, outcome, others)
+    others = [(*design, outcome) for design in front] or [
+        ("", design.at, design.point, change.base or outcome)
+        for design, change in zip(beside, why.changes, strict=True)
+        if design.point.feasible
+    ]
+    cheaper, faster = find_nearest_cheaper_and_faster(goal, why.values, others)
     known = f"{'the study and ' if stored is not _no_designs else ''}{len(beside):,} designs one step away"
     if not outcome.feasible:
         return replace(why, cheaper=cheaper, faster=faster, known=known)
@@ -523,12 +533,17 @@ def speed_metric(goal: StudyGoal, outcome: DesignOutcome, other: DesignOutcome) 
 def find_nearest_cheaper_and_faster(
     goal: StudyGoal,
     values: Mapping[str, Value],
-    outcome: DesignOutcome,
-    others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome]],
+    others: Sequence[tuple[str, Mapping[str, Value], DesignOutcome, DesignOutcome]],
 ) -> tuple[NearestDesign | None, NearestDesign | None]:
-    """Nearest cheaper and slower design, and nearest more expensive and faster one."""
+    """Nearest cheaper and slower design, and nearest more expensive and faster one.
+
+    Args:
+        goal: whose metrics tell which is faster.
+        values: of the knobs of the design asked about.
+        others: name, knob values and outcome of each, and the outcome of the design asked about with which it is compared.
+    """
     best: dict[int, tuple[float, NearestDesign]] = {}
-    for name, at, point in others:
+    for name, at, point, outcome in others:
         pace = speed_metric(goal, outcome, point)
         cost = next((metric for metric in COST_METRICS if metric in outcome.metrics and metric in point.metrics), None)
         if pace is None or cost is None or not point.feasible:

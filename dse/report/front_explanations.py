@@ -109,8 +109,8 @@ def _of_study(study: Study, ordered: pd.DataFrame, screened: ScreenResult | None
     itemised.add(known_design.design() for known_design in known[:MAX_ITEMISED] if known_design.point.limit)
     designs: dict[str, Any] = {}
     for place, member in enumerate(members):
-        others = [entry for entry in front if entry[0] != member.name]
-        cheaper, faster = find_nearest_cheaper_and_faster(goal, member.values, member.point, others)
+        others = [(*entry, member.point) for entry in front if entry[0] != member.name]
+        cheaper, faster = find_nearest_cheaper_and_faster(goal, member.values, others)
         better = partial(gain_over_beaten, goal, outcome=member.point)
         own = find_shadow_prices(
             goal, _worthwhile_designs(study, known, member.point), better, together=True, itemised=itemised

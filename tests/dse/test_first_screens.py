@@ -242,7 +242,7 @@ def test_an_explained_design_says_where_its_figures_do_not_hold(typed: Typed) ->
     assert re.search(r"^metrics +if its limits held, throughput", out, re.MULTILINE)
     _, out, _ = typed("explain", "chip=h100")
     assert "if its limits held" not in out
-    assert "a step of the chip also replaces its" in out
+    assert "steps of the chip and their designs are" in out
     assert "data sheet" not in typed("explain", "chip=npu_dse")[1]
 
 
@@ -255,3 +255,14 @@ def test_a_stored_study_is_read_once(typed: Typed, tmp_path: Path, monkeypatch: 
         count.clear()
         assert not typed("show", *words)[0]
         assert len(count) == 1
+
+
+def test_one_request_alone_has_no_status_of_a_load_and_its_bands_are_whole() -> None:
+    alone = dse.evaluate("chip=h100", "model=llama3_8b", "workload=serving", "workload.requests=1").first_screen()
+    assert not [line for line in alone if line.startswith("load status")]
+    assert not [line for line in alone if "what arrives" in line]
+    assert any(line.startswith("throughput") and "; measured " in line for line in alone)
+    many = dse.evaluate("chip=h100", "model=llama3_8b", "workload=serving", "workload.requests=200").first_screen()
+    assert any(line.startswith("load status stable") for line in many)
+    (ttft,) = [line for line in many if line.startswith("TTFT")]
+    assert ttft.endswith("; no measured row")

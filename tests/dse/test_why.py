@@ -497,3 +497,20 @@ def test_what_rounding_leaves_is_no_change_and_no_elasticity(by: float, nothing:
     step = Neighbour("mapping.both.tp", 2, 4, study.question.space.base)
     effect = compute_knob_effect(step, DesignOutcome({"tpot": 0.01}), DesignOutcome({"tpot": 0.01 * (1 + by)}), goal)
     assert (effect.is_nothing, effect.change["tpot"] == 0.0, effect.elasticity["tpot"] == 0.0) == (nothing,) * 3
+
+
+def test_steps_of_a_chip_with_a_data_sheet_are_compared_with_what_the_model_makes_of_it() -> None:
+    """More HBM bandwidth costs more, whatever the data sheet's area is beside the model's."""
+    line = ["chip=h100", "model=llama3_8b", "workload.batch=[16]", "workload.prompt=512", "workload.output=64"]
+    why = dse.explain([*line, "+objectives.system_mm2=min", "+objectives.system_price=min", "+objectives.tpot=min"])
+    steps = [effect for effect in why.changes if not isinstance(effect.step.new, str)]
+    effects = {(effect.step.knob, effect.step.new > effect.step.old): effect for effect in steps}
+    wider = effects["chip.hbm.bandwidth", True]
+    assert wider.modelled == {"die_area", "tdp"}
+    sizes = ([], [f"chip.hbm.bandwidth='{wider.step.new} B/s'"])
+    before, after = (dse.evaluate([*line, "chip.published=null", *more]).metrics for more in sizes)
+    for name in ("system_mm2", "system_price", "tpot"):
+        assert wider.change[name] == pytest.approx(after[name] / before[name] - 1)
+    assert 0 < wider.change["system_price"] < 0.05
+    assert effects["mapping.both.tp", True].modelled == frozenset()
+    assert "by the model's figures alone" in " ".join(repr(why).split())
