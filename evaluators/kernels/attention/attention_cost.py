@@ -7,10 +7,7 @@ Blocking, an item takes what its rounds take one after the other:
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product; of an
-odd number of items, all of the last one. It is never more than that of all items one after the other. `_waited` says what
-loads are beside.
-
-A busy channel begins when the first word comes, and leaves the work on the last values (`_left`).
+odd number of items, all of the last one. `LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
 
 Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
 has the time.
@@ -39,7 +36,7 @@ from dse.evaluators.kernels.attention.block_schedule import key_blocks_loaded, k
 from dse.evaluators.kernels.attention.dataflow import Dataflow, is_paired, tiling_of_pairs
 from dse.evaluators.kernels.attention.paired_queries import PAIRED, PairedBlockTimes
 from dse.evaluators.kernels.attention.split_kv_merge import WIDE, MergePlan
-from dse.evaluators.kernels.attention.time_parts import ItemTimes, SplitKvTimes, split_kv_seconds
+from dse.evaluators.kernels.attention.time_parts import ItemTimes, LoadWaits, SplitKvTimes, split_kv_seconds, work_left
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.core_groups import AGAIN
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -219,11 +216,8 @@ def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
     """Attention time saved if exchanges between tiles took no time. [s]"""
     work = item_work(task, *machine[:2])
     spent = _spent(task, machine, work)
-    return _seconds(task, spent, work) - _seconds(
-        task,
-        _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "behind", "sent"), 0.0)),
-        work,
-    )
+    free = _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "behind", "sent"), 0.0))
+    return _seconds(task, spent, work) - _seconds(task, free, work)
 
 
 def time_by_resource(task: AttentionTask, machine: TileMachine) -> dict[str, Any]:
@@ -327,7 +321,9 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
         return where(
             task.paired_blocks == 2, paired.paired_seconds(spent.pair, waves_, work.blocks, latent=task.shape.latent), two_heads
         )
-    left = spent.first_word + maximum(_left(task, spent, work) - spent.queued, 0.0)
+    left = spent.first_word + maximum(
+        work_left(spent, work.product, work.result, latent=task.shape.latent, blocking=task.of.strands == 1) - spent.queued, 0.0
+    )
     channels = waves_ * spent.channel + left + spent.away
     if task.of.strands == 1:
         items = waves_ * maximum(spent.seconds, spent.sent) + spent.behind
@@ -345,21 +341,6 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
     engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
     tiles = maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind
     return served.overlapped_seconds(tiles, channels, served.AHEAD) + spent.apart
-
-
-def _left(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
-    """Work that is left of an item when its last values have come, which channels have no part in. [s]
-
-    Its keys came before these, at the latest as long as a channel moves them. A tile that blocks has waited for both.
-    """
-    weights, product = spent.softmax + spent.statistics, work.product
-    if task.shape.latent:
-        before = product + weights
-    elif task.of.strands == 1:
-        before = weights + maximum(product - spent.last_values, 0.0)
-    else:
-        before = maximum(product + weights - spent.last_values, 0.0)
-    return before + work.result + spent.divided + spent.outputs
 
 
 def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
@@ -484,20 +465,17 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
         load_values=load(v_bytes),
         channel=channel,
         stored=load_seconds + 2 * rows * o_bytes * machine.memory.byte,
-        queued=_pair_queued(machine, load(2 * rows * o_bytes) - load(0.0 * o_bytes), 2 * rows * o_bytes, rows),
+        queued=paired.queued_seconds(
+            load(2 * rows * o_bytes) - load(0.0 * o_bytes),
+            2 * rows * o_bytes,
+            rows,
+            machine.memory.byte,
+            of_box=machine.engines.least is not None,
+        ),
         way=load_seconds + load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
     )
-
-
-def _pair_queued(machine: TileMachine, waited: Any, nbytes: Any, rows: Any) -> Any:
-    """Time that a channel stores outputs of other groups, of what all outputs wait. [s]
-
-    Of a box, endless where the channel's own time is not of blocks that wait: all of it, and that is what is subtracted from.
-    """
-    queued = waited - nbytes * machine.memory.byte
-    return where((rows < 1) & (queued > 0), np.inf, queued) if machine.engines.least is not None else queued
 
 
 def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple[Callable[[Any], Any], Any]:
@@ -548,8 +526,11 @@ def _memory(
     else:
         opening = time_load(k_bytes, q_bytes)
         opening = opening + where(shape.piece > 0, time_load(numbers), 0.0) if shape.has_selected_rows else opening
-        meanwhile = (together - 1) * k_bytes * memory.byte
-        waited = _waited(task, work, time_load, (k_bytes, v_bytes), meanwhile, of_box=machine.engines.least is not None)
+        meanwhile, weights = (together - 1) * k_bytes * memory.byte, work.softmax + work.statistics
+        waits = LoadWaits(blocks, product, weights, result, work.spread_queries, work.spread_keys, time_load(0.0), meanwhile)
+        waited = waits.seconds(
+            time_load(k_bytes), time_load(v_bytes), blocking=task.of.strands == 1, of_box=machine.engines.least is not None
+        )
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def time_channel(columns: Any) -> Any:
@@ -585,38 +566,6 @@ def _memory(
     last_values = maximum(alike, 1.0) * v_bytes * memory.byte
     hbm, first_word = opening + together * stored + waited, time_load(0.0)
     return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values
-
-
-def _waited(
-    task: AttentionTask, work: ItemWork, load: Callable[[Any], Any], nbytes: tuple[Any, Any], meanwhile: Any, *, of_box: bool
-) -> Any:
-    """Time for which a tile's products wait for the keys and values of an item after its first keys. [s]
-
-    Values are asked for when keys have come, while those of other tiles still come and these are spread. A tile that blocks
-    waits for both before it computes weights. Where another head is in flight, it asks for the next keys when it has multiplied
-    keys and got values, and for the next values when it has got keys and multiplied values:
-
-        block = max(product + weights + result, keys + max(values, product), values + max(keys, result))
-
-    Queries come first then, and are spread while keys come.
-
-    Args:
-        task, work: what is computed, and times of its tiles.
-        load: time of a load of so many bytes of each tile of a group.
-        nbytes: of keys and of values. [B]
-        meanwhile: that keys of other tiles of a group come by the same channel. [s]
-        of_box: for a lower bound that grows with all times.
-    """
-    (k_bytes, v_bytes), idle = nbytes, load(0.0)
-    begun = -work.spread_keys if of_box else maximum(idle - meanwhile, -work.spread_keys)
-    keys, values = load(k_bytes), load(v_bytes) - idle + begun
-    blocks, product, result = work.blocks, work.product, work.result
-    if task.of.strands == 1:
-        return blocks * maximum(values - product, 0.0) + (blocks - 1) * maximum(keys - result, 0.0)
-    before = product + work.softmax + work.statistics
-    block = maximum(keys + maximum(values, product), values + maximum(keys, result))
-    waited = maximum(values - before, 0.0) + (blocks - 1) * maximum(block - before - result, 0.0)
-    return waited - (work.spread_queries if of_box else minimum(work.spread_queries, keys - idle))
 
 
 def attention_activity(task: AttentionTask) -> Activity:

@@ -12,6 +12,8 @@ and come during all of the block before.
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dse.evaluators.kernels.attention.channel_contention import AHEAD, overlapped_seconds
 from dse.space.array_math import ceil_div, maximum, where
 
@@ -62,6 +64,20 @@ PAIRED: dict[str, tuple[str, ...]] = {
     "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
 """What is free where fields of `time_parts.ItemTimes` are."""
+
+
+def queued_seconds(waited: Any, nbytes: Any, rows: Any, byte: Any, *, of_box: bool) -> Any:
+    """Time that a channel stores outputs of other groups, of what all outputs wait. [s]
+
+    Args:
+        waited: that all outputs of a channel take. [s]
+        nbytes: of a group. [B]
+        rows: of a group per column of the busiest channel. [-]
+        byte: of a block alone. [s/B]
+        of_box: for a lower bound. It is endless where the channel's own time is not of blocks that wait: it is subtracted from.
+    """
+    queued = waited - nbytes * byte
+    return where((rows < 1) & (queued > 0), np.inf, queued) if of_box else queued
 
 
 def paired_seconds(times: PairedBlockTimes, waves: Any, blocks: Any, *, latent: bool) -> Any:

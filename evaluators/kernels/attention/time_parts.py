@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.attention.paired_queries import PairedBlockTimes
-from dse.space.array_math import maximum
+from dse.space.array_math import maximum, minimum
 
 
 class SplitKvTimes(NamedTuple):
@@ -85,3 +85,70 @@ def split_kv_seconds(spent: ItemTimes, waves_: Any, left: Any) -> Any:
     """
     before = (waves_ - 1) * maximum(spent.seconds, spent.turns.full)
     return before + maximum(spent.seconds + spent.turns.ends, spent.turns.last + left) + spent.turns.away
+
+
+def work_left(spent: ItemTimes, product: Any, result: Any, *, latent: bool, blocking: bool) -> Any:
+    """Work that is left of an item when its last values have come, which channels have no part in. [s]
+
+    Its keys came before these, at the latest as long as a channel moves them. A tile that blocks has waited for both.
+
+    Args:
+        spent: what an item costs.
+        product, result: Q K^T and P V of a block of keys. [s]
+        latent: whether values are columns of keys.
+        blocking: whether tiles do one thing after the other.
+    """
+    weights = spent.softmax + spent.statistics
+    if latent:
+        before = product + weights
+    elif blocking:
+        before = weights + maximum(product - spent.last_values, 0.0)
+    else:
+        before = maximum(product + weights - spent.last_values, 0.0)
+    return before + result + spent.divided + spent.outputs
+
+
+class LoadWaits(NamedTuple):
+    """Times that waits for keys and values depend on, beside those of their loads. [s]
+
+    Attributes:
+        blocks: of keys of an item, on average. [-]
+        product, weights, result: of a block: Q K^T, what makes weights of scores, and P V.
+        spread_queries, spread_keys: multicasts of queries, and of a block of keys.
+        idle: of a load of no bytes.
+        meanwhile: that keys of other tiles of a group come by the same channel.
+    """
+
+    blocks: Any
+    product: Any
+    weights: Any
+    result: Any
+    spread_queries: Any
+    spread_keys: Any
+    idle: Any
+    meanwhile: Any
+
+    def seconds(self, keys: Any, values: Any, *, blocking: bool, of_box: bool) -> Any:
+        """Time for which a tile's products wait for the keys and values of an item after its first keys. [s]
+
+        Values are asked for when keys have come, while those of other tiles still come and these are spread. A tile that blocks
+        waits for both before it computes weights. Where another head is in flight, it asks for the next keys when it has
+        multiplied keys and got values, and for the next values when it has got keys and multiplied values:
+
+            block = max(product + weights + result, keys + max(values, product), values + max(keys, result))
+
+        Queries come first then, and are spread while keys come.
+
+        Args:
+            keys, values: of the load of a block, of all tiles of a group that share a channel.
+            blocking: whether tiles do one thing after the other.
+            of_box: for a lower bound that grows with all times.
+        """
+        begun = -self.spread_keys if of_box else maximum(self.idle - self.meanwhile, -self.spread_keys)
+        values = values - self.idle + begun
+        if blocking:
+            return self.blocks * maximum(values - self.product, 0.0) + (self.blocks - 1) * maximum(keys - self.result, 0.0)
+        before = self.product + self.weights
+        block = maximum(keys + maximum(values, self.product), values + maximum(keys, self.result))
+        waited = maximum(values - before, 0.0) + (self.blocks - 1) * maximum(block - before - self.result, 0.0)
+        return waited - (self.spread_queries if of_box else minimum(self.spread_queries, keys - self.idle))
