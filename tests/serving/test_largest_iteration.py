@@ -49,6 +49,8 @@ def test_a_pool_that_decodes_alone_computes_prompts_again_one_at_a_time() -> Non
 
 
 def test_decodes_count_beside_whole_prompts_where_no_budget_has_them() -> None:
+    """Only of requests that have no prompt in the iteration: all prompts at once leave none."""
     _, load = load_of(*DEVICES, "workload.prompt=300", "workload.output=40")
-    orca, shared = (largest_iteration(SHIPPED[name], load, 8, PoolRole()) for name in ("orca", "inflight"))
-    assert (orca.prompt_tokens - orca.prompts, shared.prompt_tokens - shared.prompts) == (8, 0)
+    few, all_of = (largest_iteration(SHIPPED["orca"], load, 8, PoolRole(), (tokens, 0, 0)) for tokens in (600, 0))
+    shared = largest_iteration(SHIPPED["inflight"], load, 8, PoolRole(), (600, 0, 0))
+    assert (few.beside, all_of.beside, shared.beside) == (6, 0, 0)

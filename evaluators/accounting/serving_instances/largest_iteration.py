@@ -102,6 +102,8 @@ def largest_iteration(
         budget = maximum(minimum(tokens, load.longest * batch), load.longest)
         prompt, prompts = longest, maximum(longest, minimum(tokens, longest * together))
     decodes = requests if isinstance(role.stages, int) and role.stages == 1 else ceil_div(requests, role.stages)
-    uncounted = rule.mixed and role.prefills and not rule.chunked and not rule.shared_budget
     decodes = decodes * role.decodes
-    return LargestIteration(prompt, prompts, decodes * uncounted, decodes, 1 + load.guesses, budget, batch)
+    beside: Any = 0.0
+    if rule.mixed and role.prefills and not rule.chunked and not rule.shared_budget:
+        beside = minimum(decodes, maximum(requests - ceil_div(prompts, longest), 0.0))  # those that have no prompt there
+    return LargestIteration(prompt, prompts, beside, decodes, 1 + load.guesses, budget, batch)
