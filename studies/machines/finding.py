@@ -26,14 +26,8 @@ HEAD = [
 START = (0.4, 0.75, 0.3, 2e-3)
 """Numbers around which all vendors' rows are simulated: shares of products, memory and links, and the host's time [s]."""
 
-LEFT_OUT = ("aws", "google", "intel", "amd", "tenstorrent", "nvidia")
+LEFT_OUT = ("aws", "google", "intel", "amd", "tenstorrent")
 """Vendors with rows of several loads, each left out in turn."""
-
-MOST = 16
-"""Rows of a vendor that stand for it where vendors count alike, evenly over its rows."""
-
-BLIND = "unfitted"
-"""Stack with the terms of which each vendor is predicted by numbers of the others."""
 
 
 def finding() -> str:
@@ -44,9 +38,8 @@ def finding() -> str:
             table(["vendor, role", *HEAD], [_line(name, rows) for name, rows in _by_role(vendor_rows())]),
             "The same rows on `stack=unfitted`, what a chip gets of which nothing is measured.",
             table(["vendor", *HEAD], _unfitted()),
-            "Each vendor left out: four numbers fitted on the others' calibration rows, every vendor of equal weight, at most "
-            f"{MOST} rows of each. The band is that of `stack=unfitted`.",
-            table(["left out", *HEAD], _left_out()),
+            "Each vendor left out: four numbers fitted on the others' calibration rows, every vendor of equal weight.",
+            table(["left out", *HEAD[:-1]], [group.line for group in leave_vendors_out()]),
             "Order between unlike machines on one model and nearly one load, each on its vendor's stack.",
             _order_table(read_pairs()),
             "The same pairs, all on `stack=unfitted`: as if nothing had been measured of either.",
@@ -115,28 +108,15 @@ def _unfitted() -> list[list[str]]:
 
 def leave_vendors_out() -> list[LeftOut]:
     """Rows of each vendor, predicted by numbers fitted on the calibration rows of the others."""
-    rows = [row for vendor in LEFT_OUT for row in _rows_of_vendor(vendor)]
-    surface = rate_surface([row.row for row in rows], VENDOR, START, BLIND)
+    rows = tuple(row for row in vendor_rows() if row.role != "report" and row.vendor in LEFT_OUT)
+    surface = rate_surface([row.row for row in rows], VENDOR, START)
     left = []
     for vendor in LEFT_OUT:
         places = _even_places([row.vendor if row.role == "calibration" and row.vendor != vendor else "" for row in rows])
         values = fit_on(surface, VENDOR, places, reach=1.6)
         own = [row.row for row in rows if row.vendor == vendor]
-        left.append(LeftOut(vendor, values, simulate_logs(own, VENDOR, values, BLIND)))
+        left.append(LeftOut(vendor, values, simulate_logs(own, VENDOR, values)))
     return [*left, LeftOut("all, each left out", np.array([]), np.concatenate([group.logs for group in left]))]
-
-
-def _rows_of_vendor(vendor: str) -> list[MachineRow]:
-    """Rows of a vendor on chips that have a stack, without reports, evenly thinned to `MOST`."""
-    own = [row for row in all_rows() if row.vendor == vendor and row.is_simulated and row.role != "report" and row.row.stack]
-    places = np.unique(np.linspace(0, len(own) - 1, min(MOST, len(own))).round().astype(int))
-    return [own[place] for place in places]
-
-
-def _left_out() -> list[list[str]]:
-    """Scores of the vendors that are left out, with the share of rows in the band that the blind stack prints."""
-    band = printed_band(BLIND)
-    return [[*group.line, share_in_band(group.logs, [band] * len(group.logs))] for group in leave_vendors_out()]
 
 
 def _even_places(groups: Sequence[str]) -> Array:
