@@ -6,9 +6,9 @@ designs and rates, so that near designs are told apart better than each rate is 
 time whatever the rate, so that queues of fast and of slow designs have as long to settle; the first requests, which
 find no queue, do not count.
 
-Attainment falls with the rate, but for chance. So the rate is bracketed from that of a closed loop down, beyond which
-queues grow whatever the bounds allow, and the bracket is narrowed, between two rates of which one keeps the bounds and
-the other does not.
+Attainment falls with the rate, but for chance. So the rate is bracketed, from where a queue in heavy traffic keeps the
+TTFT bound, and never above that of a closed loop, beyond which queues grow whatever the bounds allow. The bracket is
+narrowed by the logarithm of the misses, which is nearly a line: a rate just below its root is kept, and is the last.
 """
 
 # mypy: disable-error-code="no-untyped-def"
