@@ -9,6 +9,7 @@ computed from its simulated values:
 - undecidable: at some points of the sweep; or there is nothing that could be simulated
 
 A sweep (``ADDRESS={A,B} ADDRESS={C,D}``, all combinations) goes over what the paper leaves out; ``missing`` says that in words.
+``baseline:ADDRESS={A,B}`` goes over values of the baseline alone.
 ``reader`` has overrides of a second model of the same design, such as ``fidelity=events``; its value is printed beside.
 """
 
@@ -51,6 +52,9 @@ VERDICT_FILE = "verdicts.csv"
 """In the folder of the claims: the verdicts as `python -m dse.studies.write claims` wrote them."""
 
 VERDICT_COLUMNS = ("paper", "id", "verdict", "simulated", "error", "reader", "holds_at")
+
+BASELINE_ONLY = "baseline:"
+"""Before an address of a sweep whose values are those of the baseline alone."""
 
 MAX_POINTS = 24
 """Combinations of one sweep."""
@@ -123,9 +127,11 @@ class Claim:
         Raises:
             DesignError: overrides that cannot be understood, with file and line.
         """
-        overrides = replace_words(self.overrides, words)
+        of_both = [word for word in words if not word.startswith(BASELINE_ONLY)]
+        overrides = replace_words(self.overrides, of_both)
         own = {address_of(word) for word in self.baseline}
-        shared = [word for word in words if is_complete(self.baseline) or address_of(word) in own]
+        shared = [word for word in of_both if is_complete(self.baseline) or address_of(word) in own]
+        shared += [word.removeprefix(BASELINE_ONLY) for word in words if word.startswith(BASELINE_ONLY)]
         baseline = replace_words(self.baseline, shared) if self.baseline else ()
         row = {name: str(getattr(self, name)) for name in ("id", "where", "metric", "value", "unit")}
         row |= {"overrides": shlex.join(overrides), "baseline": shlex.join(baseline), "role": "check", "note": self.claim}
@@ -457,6 +463,10 @@ def build_claim(path: Path, line: int, cells: Mapping[str, str]) -> Claim:
         raise DesignError("column metric: is blank; name the metric to compare, as in tpot")
     elif sweep and not cells["missing"]:
         raise DesignError("column missing: a sweep covers what the paper leaves out; name that there")
+    elif not baseline and any(address.startswith(BASELINE_ONLY) for address, _ in sweep):
+        raise DesignError(
+            f"column sweep: {BASELINE_ONLY} needs a baseline; set the column baseline, or leave out {BASELINE_ONLY}"
+        )
     if overrides:
         parse_value_range(cells["value"])
     return Claim(

@@ -131,6 +131,16 @@ def test_a_sweep_goes_over_a_whole_baseline_and_over_the_address_that_another_se
     assert alone.compare_at(()).simulated == pytest.approx(times[128] / times[256])
 
 
+def test_a_sweep_may_go_over_the_baseline_alone(folder: Path, times: dict[int, float]) -> None:
+    ratio = {"metric": "ttft", "unit": "ratio", "baseline": f"{CHIP} workload.prompt=128", "missing": "length"}
+    swept = row(value=f"{times[128] / times[512]:.6g}", sweep="baseline:workload.prompt={256,512}", **ratio)
+    write_table(folder / "claims" / "beta.csv", COLUMNS, [swept])
+    (decision,) = map(decide_claim, find_claims(()))
+    simulated = [point.compared.simulated for point in decision.points]
+    assert simulated == [pytest.approx(times[128] / times[prompt], rel=1e-3) for prompt in (256, 512)]
+    assert decision.holds_at == "baseline:workload.prompt=512"
+
+
 def test_a_design_is_simulated_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(f"c-{place}", metric=("ttft", "tpot")[place % 2], tolerance="1") for place in range(6)]
     write_table(folder / "claims" / "beta.csv", COLUMNS, [{**row, "overrides": f"{row['overrides']} seed=31"} for row in rows])
@@ -191,6 +201,7 @@ def test_a_claim_of_a_published_row_asks_what_the_row_asks(folder: Path, role: s
         ),
         ({"overrides": "", "missing": "x"}, "column metric: without overrides nothing is simulated; leave it blank"),
         ({"reader": "fidelity='events"}, "column reader:"),
+        ({"sweep": "baseline:workload.prompt={1,2}", "missing": "x"}, "column sweep: baseline: needs a baseline"),
     ],
 )
 def test_a_claim_that_cannot_be_judged_is_refused_in_one_line(
