@@ -75,7 +75,7 @@ def explanation_lines(explanation: Explanation, width: int = SCREEN_WIDTH) -> li
 
 
 def describe_data_sheet(explanation: Explanation) -> str:
-    """Which figures are the data sheet's and which the model's; empty string if the data sheet states none that count."""
+    """Which figures are the data sheet's and which the model's; empty string without a data sheet."""
     facts = facts_in_use(explanation.design.chip)
     if not facts:
         return ""

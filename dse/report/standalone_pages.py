@@ -15,6 +15,7 @@ from dse.documents.validate_documents import ValidationDocument
 from dse.evaluators import METRICS
 from dse.report.figure_style import RESOURCE_COLOURS, FigureSpec, compose_panels
 from dse.report.page_parts import fill_page, pack_bundle
+from dse.space.errors import DesignError
 from dse.space.units import PREFIXED_UNITS, PREFIXES
 from dse.terminal.atomic_files import write_atomically
 from dse.terminal.plain_names import PART_NAMES, plain_name, setting_name
@@ -77,7 +78,12 @@ def write_answer_page(content: str, page: Path) -> None:
     Args:
         content: HTML.
         page: path of the file.
+
+    Raises:
+        DesignError: the path is a folder.
     """
+    if page.is_dir():
+        raise DesignError(f"{page} is a folder; name a file for the page, as in {page / 'page.html'}")
     page.parent.mkdir(parents=True, exist_ok=True)
     with defer_signals(), write_atomically(page) as place:
         place.write_text(content, encoding="utf-8")

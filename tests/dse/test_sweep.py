@@ -166,6 +166,12 @@ def test_a_wrong_file_is_refused_before_any_work(typed: Typed, tmp_path: Path) -
     assert not list(tmp_path.iterdir())
 
 
+def test_a_page_is_not_written_over_a_folder(typed: Typed, tmp_path: Path) -> None:
+    code, _, err = typed("sweep", "chip=h100", "model=llama3_8b", "mapping.both.tp=[1,2]", "--page", str(tmp_path))
+    assert code == 2
+    assert "is a folder; name a file for the page" in err
+
+
 def test_open_shows_the_page_or_says_where_it_is(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
