@@ -266,7 +266,9 @@ def analytical_exchange(job: DieExchangeJob) -> ExchangeCost:
 
 
 def ramp_seconds(job: DieExchangeJob) -> Any:
-    """Time that an exchange over several nodes loses until messages move at the whole rate of links; 0 without `half`. [s]
+    """Time by which an exchange over several nodes starts later for small messages. [s]
+
+    It is 0 where a job has no `half`.
 
     A collective of s bytes reaches s / (s + half) of the rate of the links on which `half` was measured, those inside a node.
     It starts as late for it whatever the links: the time of `half` bytes at that rate. Taken at the rate between nodes, the
