@@ -101,7 +101,7 @@ def _read(name: str, context: int) -> float:
     case: BatchCase = question.workload.cases[0]  # type: ignore[assignment]
     ((_, at),) = decode_steps(case, "last")
     blocks = device_blocks(
-        transformer_segments(case.model, at), segment_order(case.model, at), 1, question.base.mapping.precision, "ring"
+        transformer_segments(case.model, at), (segment_order(case.model, at),), 1, question.base.mapping.precision, "ring"
     )
     return float(sum(call.fetch * block.times for block in blocks for call in block.calls if call.reads == "kv"))
 
