@@ -32,6 +32,7 @@ from dse.search.pareto import front_mask
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.workload import ServingLoad, Workload
+from dse.terminal.plain_names import setting_name
 from tests.dse.test_report_page import browser_program
 from tests.dse.toy import toy
 
@@ -95,9 +96,10 @@ def test_a_mark_of_the_front_says_the_values_of_its_knobs(part: ReportedStudy) -
         for knob in part.study.question.space.knobs:
             value = row[knob.address]
             if value is None or value != value:
-                assert knob.address not in shown
+                assert setting_name(knob.address) not in shown
             else:
-                assert shown[knob.address] == value if isinstance(value, str) else float(shown[knob.address]) == value
+                text = shown[setting_name(knob.address)]
+                assert text == value if isinstance(value, str) else float(text) == value
 
 
 def test_axes_of_a_pareto_figure_may_be_any_metric_or_knob(part: ReportedStudy) -> None:

@@ -183,8 +183,8 @@ DRIVER = (
     Fault(
         "a mark of a figure cuts the values of knobs short",
         "dse/report/figures.py",
-        'f"{address} {value}" for address, value in knob_values',
-        'f"{address} {value!s:.3}" for address, value in knob_values',
+        'f"{setting_name(address)} {value}" for address, value in knob_values',
+        'f"{setting_name(address)} {value!s:.3}" for address, value in knob_values',
         ("tests/dse/test_figures.py::test_a_mark_of_the_front_says_the_values_of_its_knobs",),
     ),
     Fault(
