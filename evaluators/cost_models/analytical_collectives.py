@@ -68,7 +68,7 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
         ClashError: the library's, of a stack that has none; another, where the stack has the library's.
     """
     assert machine.network is not None
-    network, achieved, call, _, half_size = machine.network
+    network, achieved, call, _, half_size, far = machine.network
     refuse_library_allreduce(collective.algorithm, collective.peers, machine)
     if collective.algorithm == LIBRARY_OPTION:
         return library_seconds("allreduce", collective.nbytes, collective.peers, machine, recorded=collective.recorded)
@@ -84,7 +84,7 @@ def die_allreduce_seconds(collective: LeadingCollective, machine: HardwareModel)
         nodes, members = split_into_nodes(collective.peers, network.nodes.size)
         within = DeviceGroupLinks(members, bandwidth, network.latency, network.latency_per)
         outside = network.nodes.bandwidth / members * achieved
-        between = DeviceGroupLinks(nodes, outside, network.nodes.latency, network.latency_per, ports=1)
+        between = DeviceGroupLinks(nodes, outside, network.nodes.latency + far, network.latency_per, ports=1)
         seconds = allreduced(collective.algorithm, nbytes, within, between, collective.phases)
         if half_size is not None:
             seconds = seconds + inside_seconds(nbytes + half_size) - inside_seconds(nbytes)
@@ -112,7 +112,7 @@ def stage_message_seconds(nbytes: Any, tp: Any, machine: HardwareModel) -> tuple
         [vllmpp2025] sends between replays of recorded graphs.
     """
     assert machine.network is not None
-    network, achieved, call, _, half_size = machine.network
+    network, achieved, call, _, half_size, _ = machine.network
     start = call if half_size is None else call + half_size / (network.bandwidth * achieved)
 
     def message(bandwidth: Any, latency: Any) -> Any:
@@ -179,7 +179,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
         ClashError: the stack has no such collective, or none of its own across nodes.
     """
     assert machine.network is not None
-    network, achieved, call, library, _ = machine.network
+    network, achieved, call, library, _, far = machine.network
     _refuse_absent(LIBRARY_PARTS.get(pattern, "ring_collectives"), library)
     members, between = peers, 0.0
     if network.nodes is not None:
@@ -193,7 +193,7 @@ def library_seconds(pattern: str, nbytes: Any, peers: Any, machine: HardwareMode
                 have=network.nodes.size,
             )
         bandwidth = network.nodes.bandwidth / members * achieved
-        links = DeviceGroupLinks(nodes, bandwidth, network.nodes.latency, network.latency_per)
+        links = DeviceGroupLinks(nodes, bandwidth, network.nodes.latency + far, network.latency_per)
         between = find_allreduce("ring").cost(nbytes / members, links).seconds
     group = NodeGroup(members, network.ports * network.bandwidth, library.memory)
     if library.moe_all_to_all is not None and pattern in EXPERT_EXCHANGES:

@@ -33,6 +33,7 @@ class DiePorts(NamedTuple):
         call: start of a collective by the host. [s]
         library: collectives that it has.
         half_size: message of a collective that reaches half of that share; None where all sizes reach it. [B]
+        inter_node_call: by how much later a collective starts that leaves a node; messages to one peer do not. [s]
     """
 
     of: DeviceLinks
@@ -40,6 +41,7 @@ class DiePorts(NamedTuple):
     call: Number
     library: CollectiveLibrary
     half_size: Any = None
+    inter_node_call: Number = 0.0
 
 
 class DeviceGroupLinks(NamedTuple):

@@ -117,7 +117,12 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
             main_memory(chip).bandwidth,
         )
         ports = DiePorts(
-            _network(chip, stack), stack.network_efficiency, stack.collective_launch, library, stack.network_half_size
+            _network(chip, stack),
+            stack.network_efficiency,
+            stack.collective_launch,
+            library,
+            stack.network_half_size,
+            stack.inter_node_launch,
         )
     return HardwareModel(
         matrix,
@@ -134,13 +139,12 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
 
 
 def _network(chip: Chip, stack: Stack) -> DeviceLinks:
-    """The network of a die as collectives find it: beyond a node they start later, on what of its ports software uses."""
+    """Network of a die, with the share of the bandwidth between nodes that software uses."""
     network: DeviceLinks = chip.network
     nodes = network.nodes
     if nodes is None:
         return network
-    found_nodes = replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack), latency=nodes.latency + stack.inter_node_launch)
-    return replace(network, nodes=found_nodes)
+    return replace(network, nodes=replace(nodes, bandwidth=inter_node_bandwidth(nodes, stack)))
 
 
 def inter_node_bandwidth(nodes: NodeNetwork, stack: Stack) -> Any:

@@ -80,7 +80,7 @@ TOLD = 0.1
 """Logarithm of the ratio of rates, at most, over which one rate tells of the next."""
 
 LEAST_TOLD = 0.004
-"""The same, at least."""
+"""Logarithm of the ratio of rates, at least, over which one rate tells of the next: about the resolution of the search."""
 
 HOPELESS, UNLOADED, LONE = 0.5, 0.05, 2.0**-20
 """Times the share of requests that has to keep the bounds: where fewer keep them, requests that never meet come next; times

@@ -32,7 +32,6 @@ MODELS = ("qwen3_1b7", "llama3_8b", "mixtral_8x7b", "deepseek_v2_lite", "gemma3_
 """Tied tables and others, experts after dense layers, windows, and states between attention."""
 
 FREE_LINKS = {
-    "mapping.stack.inter_node_launch": 0.0,
     "chip.network.bandwidth": 1e40,
     "chip.network.latency": 0.0,
     "chip.network.nodes.bandwidth": 1e40,
@@ -198,8 +197,7 @@ def test_devices_of_a_stage_share_the_bandwidth_of_their_node() -> None:
     ideal = staged(8, 2, **{"mapping.stack.network_efficiency": 1.0, "mapping.stack.network_half_size": 0.0})
     nodes = ideal.chip.network.nodes
     machine = shared_cache_machine(ideal.chip, ideal.mapping)
-    stack = ideal.mapping.stack
-    call = stack.collective_launch + stack.inter_node_launch + nodes.latency
+    call = ideal.mapping.stack.collective_launch + nodes.latency
     for tp, share in ((1, ideal.chip.network.bandwidth), (8, nodes.bandwidth / 8), (16, nodes.bandwidth / 8)):
         assert stage_message_seconds(4e9, tp, machine)[1] == pytest.approx(4e9 / share + call)
 

@@ -588,7 +588,7 @@ def _request_nothing(design: Design, work: BatchWork | IterationWork, split: Die
 
 
 def _no_limits(design: Design) -> list[Limit]:
-    """No limits of structure."""
+    """No limits of structure: a die with a cache has none."""
     return []
 
 

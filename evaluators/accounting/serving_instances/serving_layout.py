@@ -322,13 +322,13 @@ class InstanceCosts(ServingLayout):
     def memory_metrics(self, design: Design, load: ServingLoad) -> dict[str, Any]:
         """Memory in use on the fullest device or core, computed when it is read. [B]"""
 
-        def used() -> dict[str, Any]:
+        def memory_in_use() -> dict[str, Any]:
             contents = self.memory_contents(design, load)
             uses = {"hbm_used": largest_use(contents, main=True), "sram_used": largest_use(contents, main=False)}
             return {name: np.nan if use is None else use * 1.0 for name, use in uses.items()}
 
         names = (*(("hbm_used",) if self.HAS_MAIN_MEMORY else ()), *(("sram_used",) if self.has_local_memory(design) else ()))
-        return make_lazy_metrics(names, used)
+        return make_lazy_metrics(names, memory_in_use)
 
     def has_local_memory(self, design: Design) -> bool:
         """Whether some chip that serves has cores with local memories."""

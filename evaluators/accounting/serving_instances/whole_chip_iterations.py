@@ -110,7 +110,7 @@ def price_by_tables(design: Design, load: ServingLoad, fidelity: str, axes: Sequ
     then = first if alone_by == "prefill" else share_prices(design, load, alone_by, fidelity)
     between = partial(counted.interpolate_counts, counted.sampled_counts(axes))
 
-    def pricing(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
+    def price_compositions(prompt: Array, prompt_context: Array, decodes: Array, context: Array, spilled: Array) -> Array:
         new, at_once = np.rint(prompt), np.rint(decodes)
         count, own, past = equal_prompts(np.maximum(new, 1.0), prompt_context)
         keys = np.rint(own) + np.rint(past)
@@ -126,7 +126,7 @@ def price_by_tables(design: Design, load: ServingLoad, fidelity: str, axes: Sequ
         mixed = amounts(first.layers, new + at_once) + amounts(first.head, count + at_once) + prompts + beside
         return np.where(has_prompts, mixed, np.where(decoding, alone, np.nan))
 
-    return pricing
+    return price_compositions
 
 
 def _nearest_length(lengths: Array, tokens: Array) -> Array:
@@ -216,11 +216,11 @@ def _iteration_parts(design: Design, load: ServingLoad, phase: str) -> _Iteratio
         return [context._replace(plan=replace_leaves(plan, change)) for change in changes]
 
     @cache
-    def sliced(length: int) -> list[ChipContext]:
+    def slice_prompts(length: int) -> list[ChipContext]:
         return [plan for requests in (1, SEVERAL) for plan in cut("prefill", chunk_requests(model, requests, length, length))]
 
     @cache
-    def decoded(requests: int, keys: int) -> list[ChipContext]:
+    def slice_decodes(requests: int, keys: int) -> list[ChipContext]:
         return cut("decode", newest_token_requests(model, requests, float(keys)))
 
     def blocks(tokens: int, requests: int, *, head: bool) -> _PartCalls:
@@ -230,14 +230,16 @@ def _iteration_parts(design: Design, load: ServingLoad, phase: str) -> _Iteratio
 
     def prompts(requests: int, queries: int, keys: int, length: int, longer: int) -> _PartCalls:
         # a chunk has few queries and, after what is before it, many keys: slices of either may suit it
-        cuts = sliced(length) + (sliced(longer) if longer > length else [])
+        cuts = slice_prompts(length) + (slice_prompts(longer) if longer > length else [])
         alone = IterationWork(model, "prefill", phase, requests, queries, keys - queries, 0, 0)
         return attention("prefill", chunk_requests(model, requests, queries, keys), cuts, alone)
 
     def tokens(requests: int, keys: int) -> _PartCalls:
         fewer = FEWER ** int(np.log(requests) / np.log(FEWER) + 1e-9)
         cuts = [
-            cut for many in sorted({fewer, requests if requests == fewer else FEWER * fewer}) for cut in decoded(many, keys)
+            cut
+            for many in sorted({fewer, requests if requests == fewer else FEWER * fewer})
+            for cut in slice_decodes(many, keys)
         ]
         alone = IterationWork(model, "decode", phase, 0, 0, 0, requests, 1.0)
         return attention("decode", newest_token_requests(model, requests, float(keys)), cuts, alone)
@@ -251,7 +253,7 @@ def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -
     machine, reader = tile_core_machine(divided_chip_and_mapping(design)[0]), cost_model(fidelity)
     designs, parts = max(design_count(design), 1), _iteration_parts(design, load, phase)
 
-    def spent(part: _PartCalls) -> Array:
+    def sum_part(part: _PartCalls) -> Array:
         """Each call as it is quickest, design by design."""
         amounts = sum_spent(design, designs, block_timeline(part.blocks, machine, reader))
         each = [counted.fastest_per_design([spent_on(times, call) for times, call in calls]) for calls in part.tried]
@@ -266,10 +268,10 @@ def _price_parts(design: Design, load: ServingLoad, phase: str, fidelity: str) -
         kinds = local_memory_by_kind(_mean_blocks(design, load, made_of))
         return np.array([np.broadcast_to(nbytes, designs) for _, nbytes in kinds])
 
-    def priced(part: Callable[..., _PartCalls]) -> Callable[..., Array]:
-        return cache(lambda *counts: spent(part(*counts)))
+    def remember(part: Callable[..., _PartCalls]) -> Callable[..., Array]:
+        return cache(lambda *counts: sum_part(part(*counts)))
 
-    return IterationPrices(priced(parts.layers), priced(parts.head), priced(parts.prompts), priced(parts.tokens), full)
+    return IterationPrices(remember(parts.layers), remember(parts.head), remember(parts.prompts), remember(parts.tokens), full)
 
 
 @partial(memoize_by_identity, few=PARTS)
