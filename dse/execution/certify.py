@@ -18,14 +18,16 @@ from dse.config.metric_expressions import evaluate_with_derived
 from dse.evaluators import PHYSICS_VERSION
 from dse.evaluators.accounting.box_bounds import cache_is_faster, evaluate_box_bounds, size_thresholds
 from dse.evaluators.accounting.leaf_effects import (
-    LEAST,
-    MOST,
     SAMPLED,
     LeafEffect,
+    bound_margin,
     bounds_obstacle,
     leaf_effects,
+    metric_sides,
     unbounded_reason,
 )
+from dse.evaluators.accounting.serving_runs.steady_state_run import STEADY
+from dse.execution.serving_box_bounds import evaluate_serving_box_bounds
 from dse.execution.study import Study
 from dse.search.boxes import CORNERS, Boxes, BoxSpace, Direction
 from dse.search.branch_and_bound import CELLS, MANY_OBJECTIVES_CELLS, BoxSearch, IncumbentFront
@@ -36,7 +38,7 @@ from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
 from dse.space.knobs import ChoiceKnob, Space
 from dse.space.safe_text import count_text
-from dse.space.workload import BatchCase
+from dse.space.workload import BatchCase, ServingLoad, WorkloadCase
 from dse.terminal.atomic_files import write_atomically
 
 BOUND_MARGIN = 1e-9
@@ -61,21 +63,40 @@ def single_space(study: Study) -> Space:
     if len(spaces) > 1:
         names = ", ".join(str(next(iter(chosen.values()))) for chosen, _ in spaces)
         raise DesignError(f"search.sampler: certify bounds the space of one chip, got {names}; set chips=[NAME]")
-    if not all(isinstance(case, BatchCase) for case in study.question.workload.cases):
-        raise DesignError(
-            "search.sampler: certify bounds static batches, whose formulas are proved monotone; serving loads are simulated, "
-            "and kernels have no bounds yet; set workload=static, or use another search"
-        )
-    if study.fidelity != "analytical":
-        raise DesignError(f"search.sampler: certify bounds the analytical model, got fidelity={study.fidelity}")
+    workload = study.question.workload
+    if reason := _workload_obstacle(workload.cases, study):
+        raise DesignError(f"search.sampler: certify bounds {reason}")
     (_, space) = spaces[0]
     for design in _designs_by_option(space):
         if reason := bounds_obstacle(design):
             raise DesignError(f"search.sampler: certify: {reason}; use another search")
         for name, way in study.objectives.items():
-            if reason := unbounded_reason(name, way, design):
+            if reason := unbounded_reason(name, way, design, workload):
                 raise DesignError(f"objectives.{name}: {reason}")
     return space
+
+
+def _workload_obstacle(cases: Sequence[WorkloadCase], study: Study) -> str:
+    """What of a workload certify has bounds of instead, as text; empty string if it has bounds of this one."""
+    if all(isinstance(case, BatchCase) for case in cases):
+        wanted = "analytical"
+        return "" if study.fidelity == wanted else f"static batches by the analytical model; set fidelity={wanted}"
+    loads = [case for case in cases if isinstance(case, ServingLoad)]
+    if len(loads) < len(cases):
+        return "static batches and serving loads; kernels have no bounds: set workload=static, or use another search"
+    if study.fidelity != STEADY:
+        return f"serving loads in the steady state; set fidelity={STEADY}"
+    if any(load.requests.users for load in loads):
+        return "loads with a rate, not those of a number of users; set workload.rate"
+    if len({bool(load.largest) for load in loads}) > 1:
+        return "loads at fixed rates or at their maximum rate, not both in one study"
+    bounded = any(limit.metric == "slo_attainment" and limit.relation == ">=" for limit in study.bounds)
+    if not loads[0].largest and not bounded:
+        return (
+            "loads that designs keep up with: at an overloaded design a faster chip may be slower. Set "
+            "constraints.slo_attainment='>= 0.9', or workload.rate=max"
+        )
+    return ""
 
 
 def _designs_by_option(space: Space) -> Iterator[Design]:
@@ -111,8 +132,14 @@ def make_box_space(study: Study) -> tuple[BoxSpace, dict[str, LeafEffect]]:
         del effects["chip.l2.size"]
         boxes = _boxes_with(study, space, effects)
         whole = boxes.whole_boxes()
-    _set_thresholds(study, boxes, whole)
+    if not _is_served(study):
+        _set_thresholds(study, boxes, whole)
     return boxes, {knob.address: effects[space.targets[knob.address][0]] for knob in boxes.ranged}
+
+
+def _is_served(study: Study) -> bool:
+    """Whether the study asks serving loads."""
+    return isinstance(study.question.workload.cases[0], ServingLoad)
 
 
 def _boxes_with(study: Study, space: Space, effects: Mapping[str, LeafEffect]) -> BoxSpace:
@@ -157,8 +184,16 @@ class BoxEvaluator:
         self._study, self._boxes = study, boxes
         self._signs = np.array([-1.0 if way == "max" else 1.0 for way in study.directions])
         named = [*study.objectives, *(bound.metric for bound in study.bounds)]
-        self._bounded = tuple(name for name in dict.fromkeys(named) if name in (*LEAST, *MOST))
+        self._sides = metric_sides(study.question.workload)
+        self._bounded = tuple(name for name in dict.fromkeys(named) if name in (*self._sides[0], *self._sides[1]))
+        self._margins = BOUND_MARGIN + np.log1p(list(self.margins.values()))
+        self._bound = evaluate_serving_box_bounds if _is_served(study) else evaluate_box_bounds
         self._metrics = tuple(dict.fromkeys(named))
+
+    @property
+    def margins(self) -> dict[str, float]:
+        """Share by which the bound of each objective is loosened, beyond rounding."""
+        return {name: bound_margin(name, self._study.question.workload) for name in self._study.objectives}
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -170,21 +205,22 @@ class BoxEvaluator:
         space, question = self._boxes.space, self._study.question
         corners = [self._boxes.columns(boxes.option, self._boxes.corner(boxes, which)) for which in CORNERS]
         fastest, smallest, largest = map(space.stack, corners)
-        outcomes = evaluate_box_bounds(fastest, smallest, largest, question.workload, self._bounded)
+        outcomes = self._bound(fastest, smallest, largest, question.workload, self._bounded)
         dropped = np.where(outcomes.limit >= 0, 2, 0).astype(np.int16)
         for place, limit in enumerate(self._study.bounds):
-            lenient = limit.metric in (LEAST if limit.relation == "<=" else MOST)
+            lenient = limit.metric in self._sides[limit.relation != "<="]
             if not lenient or limit.metric not in outcomes.columns:
                 continue
-            margin = 1 - BOUND_MARGIN if limit.relation == "<=" else 1 + BOUND_MARGIN
+            loosened = BOUND_MARGIN + bound_margin(limit.metric, question.workload)
+            margin = 1 - loosened if limit.relation == "<=" else 1 + loosened
             broken = limit.excess(outcomes.columns[limit.metric] * margin) > 0
             dropped[broken & (dropped == 0)] = place + 3
-        return self._logarithms(outcomes.columns, len(boxes)) - BOUND_MARGIN, dropped
+        return self._logarithms(outcomes.columns, len(boxes)) - self._margins, dropped
 
     def evaluate_designs(self, option: Array, places: Array) -> tuple[Array, Array]:
         """Objectives of designs, and whether they keep limits and constraints, as `EvaluateFunction` has them."""
         question = self._study.question
-        designs = question.space.stack(self._boxes.columns(option, places))
+        designs = self._boxes.space.stack(self._boxes.columns(option, places))
         outcomes = evaluate_with_derived(
             designs, question.workload, question.defined, fidelity=self._study.fidelity, metrics=self._metrics
         )
@@ -238,6 +274,7 @@ class Certifier:
         self.boxes, self.effects = make_box_space(study)
         self.evaluator = BoxEvaluator(study, self.boxes)
         self.gap = log1p(study.search.gap or 0.0)
+        self._refuse_small_gap()
         count, numbers = len(study.objectives), self.boxes.numbers
         cell = self.gap / CELLS.get(count, MANY_OBJECTIVES_CELLS)
         front = IncumbentFront(cell, np.zeros((0, count)), np.zeros(0, np.int32), np.zeros((0, numbers)))
@@ -247,6 +284,16 @@ class Certifier:
         if not self._resumed:
             self._add(incumbents)
             self.search.begin()
+
+    def _refuse_small_gap(self) -> None:
+        """Refuse a gap that boxes with intervals never reach, as their bounds are loosened by more."""
+        loosest = max(self.evaluator.margins.values())
+        intervals = count_designs(self.boxes)[1]
+        if intervals and expm1(self.gap) <= loosest:
+            raise DesignError(
+                f"search.gap: bounds of serving loads are loosened by {100 * loosest:.3g} %, so that boxes with intervals "
+                f"({', '.join(intervals)}) close above that only; set search.gap above it, or steps for intervals (range)"
+            )
 
     @property
     def resumed_boxes(self) -> int:
@@ -295,7 +342,8 @@ class Certifier:
         """Knob values of the front's designs."""
         front = self.search.front
         columns = self.boxes.columns(front.option, front.places)
-        return [self.boxes.space.row(columns, row) for row in range(len(front.values))]
+        space = self.study.question.space
+        return [space.canonical(self.boxes.space.row(columns, row)) for row in range(len(front.values))]
 
     def save(self, left: str = "interrupted") -> None:
         """Store front and boxes in the run folder."""
@@ -344,6 +392,7 @@ class Certifier:
             "open": len(search.open),
             "dropped": {name: count for name, count in zip(self.evaluator.reasons, counts, strict=True) if count},
             "cell": expm1(search.front.cell),
+            "margins": {name: margin for name, margin in self.evaluator.margins.items() if margin},
             "physics": PHYSICS_VERSION,
             "objectives": dict(study.objectives),
             "constraints": [str(bound) for bound in study.bounds],
@@ -420,7 +469,7 @@ def find_box(study: Study, values: Values) -> BoxVerdict | None:
         ranges,
         "",
         dict(zip(names, bound, strict=True)),
-        boxes.space.row(columns, member),
+        study.question.space.canonical(boxes.space.row(columns, member)),
         dict(zip(names, metrics, strict=True)),
         expm1(float((front.values[member] - leaves.bound[row]).max())),
     )
@@ -483,6 +532,8 @@ def describe_certificate(record: Mapping[str, Any]) -> list[str]:
     if SAMPLED in bases:
         first = f"as far as sampled directions hold, {first}"
     rests = "; ".join(f"{basis} directions of {', '.join(addresses)}" for basis, addresses in bases.items())
+    if margins := record.get("margins"):
+        rests += f"; bounds are loosened by {100 * max(margins.values()):.3g} %, as a faster chip may gather other batches"
     bounded, evaluated = count_text(record["boxes"], "box"), count_text(record["evaluated_designs"], "design")
     effort = f"{bounded} bounded and {evaluated} evaluated in {record['seconds']:.3g} s"
     return [first, f"rests on {rests or 'no direction: each design is a box'}", effort]

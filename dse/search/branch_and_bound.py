@@ -79,7 +79,9 @@ class IncumbentFront:
             return np.full(len(bounds), np.inf)
         if self.values.shape[1] == 2:
             # members by the first objective: what the second lacks shrinks, what the first lacks grows, and they cross once
-            near = np.searchsorted(self.values[:, 0] - self.values[:, 1], bounds[:, 0] - bounds[:, 1])
+            with np.errstate(invalid="ignore"):  # boxes without a bound in either: their gap is infinite with any member
+                apart = bounds[:, 0] - bounds[:, 1]
+            near = np.searchsorted(self.values[:, 0] - self.values[:, 1], apart)
             sides = (np.clip(near - 1, 0, None), np.clip(near, None, len(self.values) - 1))
             before, after = ((self.values[side] - bounds).max(axis=1) for side in sides)
             return np.asarray(np.minimum(before, after))
