@@ -31,6 +31,7 @@ from dse.execution.screen_block import (
     merge_fronts,
     requested_metrics,
     summarise_block,
+    summarise_stored_block,
 )
 from dse.execution.screen_workers import ScreenWorkers
 from dse.execution.study import Study, stored_location
@@ -97,11 +98,11 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
     state = _Found(study, plan, progress)
     left = []
     for span in plan.spans:
-        stored = block_files.read_block(files, span.number)
-        if stored is None:
+        summary = summarise_stored_block(study, span, files)
+        if summary is None:
             left.append(span)
         else:
-            state.take(summarise_block(study, span, stored, 0))
+            state.take(summary)
     for summary in _make_blocks(study, left, files, hands, state.say):
         state.take(summary)
     return state.finish_screen(hands)
