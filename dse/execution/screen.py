@@ -20,7 +20,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.bound_pruning import BEATEN
 from dse.execution.pool.choice import map_on_workers
 from dse.execution.pool.dispatch import repays_start
-from dse.execution.pool.worker_kind import PoolNotStartedError
+from dse.execution.pool.worker_kind import PoolNotStartedError, go_on_alone
 from dse.execution.screen_block import (
     BATCH_ROWS,
     SCREEN_ROWS,
@@ -262,9 +262,7 @@ def _make_blocks(
     try:
         yield from _blocks_of_workers(study, left_spans, files)
     except PoolNotStartedError as error:
-        if crew.kind != "auto":
-            raise
-        say(f"  {error}, as now")
+        go_on_alone(crew.kind, error, lambda text: say(f"  {text}"))
         for span in left_spans.values():
             yield evaluate_block(study, span, span.place.list_files(), hands, progress)
 

@@ -107,7 +107,7 @@ class StorageFolder:
 
 
 def read_parquet(source: Any, columns: list[str] | None = None, stride: int = 1) -> pa.Table:
-    """Table of an open Parquet file, read column by column: what a column needs beside its rows is held for one at a time.
+    """Read a table from an open Parquet file, one column at a time to hold little beside it.
 
     Args:
         source: the file.

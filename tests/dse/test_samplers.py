@@ -320,7 +320,7 @@ def test_auto_takes_processes_and_goes_on_alone_where_these_end_as_they_start(
     assert "workers: processes, 2 (auto: some" in messages[0]
     assert (len({result.metrics["process"] for result in results}) > 1) == starts
     assert len(messages) == 1 + (not starts)
-    assert starts or messages[1].endswith("no room; workers=serial evaluates in this process, as now")
+    assert starts or messages[1].endswith("no room; workers=serial works without it, as now")
 
 
 def test_auto_goes_on_alone_with_all_designs_where_what_evaluates_cannot_be_sent() -> None:
