@@ -90,8 +90,8 @@ def test_the_choice_is_printed_and_kept_when_the_budget_grows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_study(toy(tmp_path, "search=auto", "search.budget=60", "workers=serial"))
-    assert "search: local (6 knobs and a budget of 60: a model" in capsys.readouterr().err
+    run_study(toy(tmp_path, "search=auto", "search.budget=32", "workers=serial"))
+    assert "search: local (6 knobs and a budget of 32: a model" in capsys.readouterr().err
     run_study(toy(tmp_path, "search=auto", "search.budget=40000", "workers=serial", "search.stop.time=1 s"))
     err = capsys.readouterr().err
     assert "search: local (from its first run)" in err
