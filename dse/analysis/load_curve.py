@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dse.evaluators import evaluate
-from dse.evaluators.serving.max_rate import enough_requests
-from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
-from dse.evaluators.serving.slo_bounds import make_slo_bounds
 from dse.space.array_math import Array
 from dse.space.design import Design, stack_designs
 from dse.space.errors import DesignError
@@ -135,6 +132,10 @@ def _requests_at(load: ServingLoad, rate: float) -> ServingLoad:
     """The load at another rate: drawn in the number that the rate needs, or the same requests faster or slower."""
     if load.draw is None:
         return replace(load, requests=load.requests_at(rate), said=rate if load.said else 0.0)
+    from dse.evaluators.serving.max_rate import enough_requests  # with compiled loops, which a page without served loads spares
+    from dse.evaluators.serving.prefill_replay import MAX_REQUESTS
+    from dse.evaluators.serving.slo_bounds import make_slo_bounds
+
     needed = enough_requests(load, make_slo_bounds(load, load.largest or USUAL_SHARE), rate)
     count = min(max(needed, len(load.requests)), load.most or MAX_REQUESTS, MAX_REQUESTS)
     return replace(load, requests=load.draw(count, load.seed, rate), said=rate)

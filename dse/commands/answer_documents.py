@@ -68,7 +68,7 @@ def document(answer: Evaluation | Explanation | DominanceReport | StoredStudy | 
     >>> import dse
     >>> found = dse.document(dse.evaluate("model=llama3_8b"))
     >>> found.metrics["tpot"].unit, found.STAMP
-    ('s', 'dse/evaluate/10')
+    ('s', 'dse/evaluate/11')
     """
     if isinstance(answer, Evaluation):
         return evaluation_record(answer)

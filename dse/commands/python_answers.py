@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dse.accuracy.validate import ValidationRow, error_summary
-from dse.analysis.capacity import ChipCapacity
 from dse.analysis.compare import ChipComparison
 from dse.analysis.evaluation import Evaluation
 from dse.analysis.load_curve import LoadCurve, latency_against_load
 from dse.analysis.metric_text import format_metric
 from dse.analysis.sweep import Sweep
 from dse.analysis.withheld_metrics import nan_metrics
-from dse.commands.capacity_output import capacity_lines, capacity_record
 from dse.commands.compare_output import comparison_lines
 from dse.commands.explanation_screen import dominance_lines, explanation_lines
 from dse.documents.capacity_document import ChipCapacityRecord
@@ -28,6 +26,7 @@ from dse.space.workload import ServingLoad
 from dse.terminal.screen_lines import format_columns, format_screen
 
 if TYPE_CHECKING:
+    from dse.analysis.capacity import ChipCapacity  # which compiles loops
     from dse.report.figure_style import FigureSpec
 
 SHOWN_METRICS = ("throughput", "ttft", "tpot", "energy_per_token", "price_per_mtoken")
@@ -207,15 +206,15 @@ class Capacity:
         sides: one a chip, with its deployments, load curve and the reason why there is none.
     """
 
-    sides: tuple[ChipCapacity, ...]
+    sides: "tuple[ChipCapacity, ...]"
 
     def __len__(self) -> int:
         return len(self.sides)
 
-    def __iter__(self) -> Iterator[ChipCapacity]:
+    def __iter__(self) -> "Iterator[ChipCapacity]":
         return iter(self.sides)
 
-    def __getitem__(self, which: int | str) -> ChipCapacity:
+    def __getitem__(self, which: int | str) -> "ChipCapacity":
         """A chip by its number or its name."""
         return self.sides[which] if isinstance(which, int) else _side_of(self.sides, which)
 
@@ -270,6 +269,8 @@ class Capacity:
         return latency_against_load(side.best.candidate.design, side.load, "analytical", side.bounds.share, side.best.rate)
 
     def __repr__(self) -> str:
+        from dse.commands.capacity_output import capacity_lines
+
         return "\n".join(capacity_lines(self.sides))
 
     def _repr_html_(self) -> str:
@@ -277,6 +278,8 @@ class Capacity:
         return str(self.frame().to_html())
 
     def _records(self) -> Sequence[ChipCapacityRecord]:
+        from dse.commands.capacity_output import capacity_record
+
         return capacity_record(self.sides).chips
 
 

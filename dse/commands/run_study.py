@@ -25,7 +25,6 @@ from dse.evaluators import PHYSICS_VERSION, case_types_at_fidelity
 from dse.execution.ask_tell import base_design_key, read_stored_asks, run_search
 from dse.execution.certify import single_space
 from dse.execution.limit_filter import accept_all, count_by_limit, make_early_limits
-from dse.execution.low_fidelity import LowFidelity
 from dse.execution.metric_checks import refuse_missing_metrics
 from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.provenance import RunClock, run_provenance
@@ -217,7 +216,11 @@ def _run_search_stage(
         return certify_study(study, store, screened, elapsed, report_progress)
     space, stop = study.question.space, study.search.stop
     population = study.search.population
-    cheaper = LowFidelity(study, store, screened) if study.search.promote else None
+    cheaper = None
+    if study.search.promote:
+        from dse.execution.low_fidelity import LowFidelity  # with the models of SciPy
+
+        cheaper = LowFidelity(study, store, screened)
     structure = EvaluationStructure(study, store) if name == "local" and cheaper is None else None
     source = make_sampler(
         name,

@@ -2,7 +2,7 @@
 
 The JSON of a document and its JSON Schema follow from the record.
 
-Each document has a name and a version, as in ``"schema": "dse/evaluate/10"``. A change that adds, removes or renames a key, or
+Each document has a name and a version, as in ``"schema": "dse/evaluate/11"``. A change that adds, removes or renames a key, or
 gives it another type, raises the version in ``STAMP``; `tests/dse/fingerprints.json` checks that.
 """
 

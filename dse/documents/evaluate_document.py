@@ -50,13 +50,6 @@ class TurnRecord(Record):
     latency_s: Annotated[float | None, "s; mean time from the arrival of a turn to its last token"]
 
 
-class UnloadedRecord(Record):
-    """Latency where none of the requests meets another, of the share that must keep the bounds."""
-
-    ttft_s: Annotated[float | None, "s; to the first token"]
-    tpot_s: Annotated[float | None, "s; a token; null where no request has two"]
-
-
 class MaxRateRecord(Record):
     """Of workload.rate=max: the maximum rate, as in the answer of dse capacity."""
 
@@ -84,10 +77,6 @@ class CaseRecord(Record):
     kv_memory: Annotated[
         Sequence[KvMemoryRecord] | Absent,
         "of a served load: by pool, if mapping.serving.kv_blocks is set; absent of other cases",
-    ] = ABSENT
-    unloaded: Annotated[
-        UnloadedRecord | Absent | None,
-        "where no rate keeps the bounds: what the share of the requests that must keep them takes where none meets another",
     ] = ABSENT
     classes: Annotated[
         Sequence[ClassRecord] | Absent,
@@ -186,7 +175,7 @@ class FactRecord(Record):
 class EvaluateDocument(Document):
     """One design: metrics, time by operator, bottlenecks."""
 
-    STAMP = "dse/evaluate/10"
+    STAMP = "dse/evaluate/11"
     COMMAND = "dse evaluate --json"
 
     title: Annotated[str, "workload, and number of devices if that was left open"]
@@ -235,7 +224,7 @@ class EvaluateDocument(Document):
 class ShortlistDocument(Document):
     """The designs of a shortlist, each as dse evaluate has it."""
 
-    STAMP = "dse/shortlist/10"
+    STAMP = "dse/shortlist/11"
     COMMAND = "dse evaluate --json --from FILE"
 
     designs: Annotated[Mapping[str, EvaluateDocument], "by name, in the order of the file"]

@@ -118,7 +118,8 @@ def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenRes
         parts += [screened.front.assign(stage="screen"), _sample_rows(study, screened).assign(stage="screen")]
     if not parts:
         return pd.DataFrame()
-    frame = pd.concat([part.dropna(axis=1, how="all") for part in parts if len(part)], ignore_index=True)
+    frame = pd.concat([part.drop(columns=_empty_columns(part)) for part in parts if len(part)], ignore_index=True)
+    del parts  # of all metrics of tens of thousands of designs, one table is enough
     knobs = [knob.address for knob in study.question.space.knobs]
     for column in (KEY, "limit", "error", SEARCH_ORDER, *knobs):
         if column not in frame:
@@ -136,6 +137,11 @@ def combine_with_front(study: Study, searched: pd.DataFrame, screened: ScreenRes
     if absent:
         raise DesignError(f"{wanted[absent[0]]}.{absent[0]}: this kind of chip has no {absent[0]}")
     return mark_feasibility_and_front(study, frame)
+
+
+def _empty_columns(frame: pd.DataFrame) -> list[str]:
+    """Columns without any value."""
+    return [str(name) for name in frame if frame[name].isna().all()]
 
 
 def compute_design_keys(study: Study, rows: pd.DataFrame) -> list[str]:
@@ -224,11 +230,6 @@ def tied_columns(study: Study, frame: pd.DataFrame) -> dict[str, Array]:
 
 
 def _sample_rows(study: Study, screened: ScreenResult) -> pd.DataFrame:
-    import pyarrow as pa
-
     stride = max(1, -(-screened.kept // SCREEN_ROWS))
-    parts = []
-    for file in screened.blocks:
-        table = file.read_table()
-        parts.append(table.take(pa.array(np.arange(0, table.num_rows, stride))).to_pandas())
+    parts = [file.read_table(stride=stride).to_pandas() for file in screened.blocks]
     return complete_metrics(study, pd.concat(parts, ignore_index=True), screened.left)

@@ -20,7 +20,7 @@ from dse.evaluators.accounting.metrics import METRICS
 from dse.execution.bound_pruning import BEATEN
 from dse.execution.pool.choice import map_on_workers
 from dse.execution.pool.dispatch import repays_start
-from dse.execution.pool.worker_kind import PoolNotStartedError
+from dse.execution.pool.worker_kind import PoolNotStartedError, go_on_alone
 from dse.execution.screen_block import (
     BATCH_ROWS,
     SCREEN_ROWS,
@@ -31,6 +31,7 @@ from dse.execution.screen_block import (
     merge_fronts,
     requested_metrics,
     summarise_block,
+    summarise_stored_block,
 )
 from dse.execution.screen_workers import ScreenWorkers
 from dse.execution.study import Study, stored_location
@@ -97,11 +98,11 @@ def run_screen(study: Study, progress: Callable[[int, int, int], None], hands: S
     state = _Found(study, plan, progress)
     left = []
     for span in plan.spans:
-        stored = block_files.read_block(files, span.number)
-        if stored is None:
+        summary = summarise_stored_block(study, span, files)
+        if summary is None:
             left.append(span)
         else:
-            state.take(summarise_block(study, span, stored, 0))
+            state.take(summary)
     for summary in _make_blocks(study, left, files, hands, state.say):
         state.take(summary)
     return state.finish_screen(hands)
@@ -261,9 +262,7 @@ def _make_blocks(
     try:
         yield from _blocks_of_workers(study, left_spans, files)
     except PoolNotStartedError as error:
-        if crew.kind != "auto":
-            raise
-        say(f"  {error}, as now")
+        go_on_alone(crew.kind, error, lambda text: say(f"  {text}"))
         for span in left_spans.values():
             yield evaluate_block(study, span, span.place.list_files(), hands, progress)
 

@@ -148,9 +148,9 @@ def evaluate_block(
         hands: who evaluate.
         progress: called with the rows that are done.
     """
-    stored = block_files.read_block(files, span.number)
-    if stored is not None:
-        return summarise_block(study, span, stored, 0)
+    summary = summarise_stored_block(study, span, files)
+    if summary is not None:
+        return summary
     space = study.question.space
     unit = None if span.exact else generate_sobol_points(len(space.knobs), span.start, span.stop, study.seed)
     columns = space.grid(span.start, span.stop) if unit is None else space.sample(unit)
@@ -170,6 +170,12 @@ def evaluate_block(
     return summarise_block(
         study, span, block_files.write_block(few, span.place, span.number, block.rows[places]), before - block.left
     )
+
+
+def summarise_stored_block(study: Study, span: BlockRows, files: Sequence[StoredFile]) -> BlockSummary | None:
+    """Summary of a block that is stored; None if it is not. Its table is let go of, as a screen has many."""
+    stored = block_files.read_block(files, span.number)
+    return None if stored is None else summarise_block(study, span, stored, 0)
 
 
 def summarise_block(study: Study, span: BlockRows, stored: StoredBlock, evaluated: int) -> BlockSummary:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import Pool, WorkerInterval, repays_start
 from dse.execution.pool.worker_calls import OneByOne
-from dse.execution.pool.worker_kind import PoolNotStartedError
+from dse.execution.pool.worker_kind import PoolNotStartedError, go_on_alone
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.execution.work_pieces import cut_pieces, relative_cost
 from dse.space.array_math import Array
@@ -127,9 +127,7 @@ class ScreenWorkers:
 
     def _go_on_alone(self, error: PoolNotStartedError) -> None:
         """Work here where others that nobody asked for do not start."""
-        if self._settings.kind != "auto":
-            raise error
-        say(f"  {error}, as now")
+        go_on_alone(self._settings.kind, error, lambda text: say(f"  {text}"))
         self.close()
         self._settings = replace(self._settings, kind="serial")
 

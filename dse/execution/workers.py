@@ -16,7 +16,7 @@ from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import ItemDuration, Pool, PoolRules, repays_start
 from dse.execution.pool.this_process import ThisProcess
 from dse.execution.pool.worker_calls import Failure, run_batch
-from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind
+from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind, go_on_alone
 from dse.execution.pool.worker_settings import WorkerSettings
 from dse.space.design import Design, stack_designs
 from dse.space.workload import Workload
@@ -198,7 +198,7 @@ class AutoWorkers:
             self._others.close()
 
     def _go_on_alone(self, error: PoolNotStartedError, others: StudyWorkers | None) -> None:
-        self._say(f"{error}, as now")
+        go_on_alone(self._settings.kind, error, self._say)
         self._alone = True
         if others is not None:
             self._serial.submit(others.withdraw())

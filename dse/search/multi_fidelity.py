@@ -7,14 +7,13 @@ fronts, which the lower fidelity evaluates first. Asks are of the high fidelity 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from dse.search.acquisition import HypervolumeAcquisition, LowFidelityPredictions, LowFidelityResults, front_distance
 from dse.search.local_search import LocalSearch
 from dse.search.pareto import convert_to_minimisation, front_mask, nondominated_layers, select_hypervolume_subset
-from dse.search.samplers import Feedback, PossibleFilter, Values, allow_all
+from dse.search.samplers import Feedback, LowFidelitySource, PossibleFilter, allow_all
 from dse.space.array_math import Array
 from dse.space.multi_chip_space import AnySpace
 
@@ -33,23 +32,6 @@ and candidates are near one another."""
 
 BEYOND = 0.1
 """Of its extent that the expected front's hypervolume counts beyond its worst values; more would favour its ends."""
-
-
-class LowFidelitySource(Protocol):
-    """Interface of a lower fidelity: results of designs on request.
-
-    Attributes:
-        fidelity: its word.
-        pool: designs of a screen with their results; empty without a screen.
-        all: whether these are all designs of the space, so that no others are to be looked at.
-    """
-
-    fidelity: str
-    pool: Sequence[tuple[Values, Feedback]]
-    all: bool
-
-    def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
-        """Low-fidelity results of designs, as feedback for a sampler."""
 
 
 class MultiFidelitySearch(LocalSearch):

@@ -1,4 +1,4 @@
-"""Samplers that learn; the only module that imports Optuna.
+"""Samplers that learn, each with its libraries where it is made; the only module that imports Optuna.
 
 Every ask uses a sampler seeded anew from (seed, number) and its memory holds what was told, so that nothing else decides it.
 Outcomes are not kept here: the store has them, and a resumed search is fed from it.
@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from dse.search.generation_cache import GenerationCache
-from dse.search.local_search import LocalSearch
-from dse.search.multi_fidelity import LowFidelitySource, MultiFidelitySearch
 from dse.search.samplers import (
     MAX_TRIES,
     Ask,
     Feedback,
     GridSampler,
+    LowFidelitySource,
     ObjectiveStructure,
     PossibleFilter,
     RandomSampler,
@@ -71,17 +70,22 @@ def make_sampler(
         "gp": lambda optuna: optuna.GPSampler(seed=seed, deterministic_objective=True),
     }
     plain: dict[str, Callable[[], Sampler]] = {
-        "local": lambda: LocalSearch(space, directions, seed, start=population, possible=possible, structure=structure),
         "random": lambda: RandomSampler(space, seed, possible),
         "qmc": lambda: SobolSampler(space, seed, possible),
         "exhaustive": lambda: GridSampler(space, seed),
     }
     if cheaper is not None:
+        from dse.search.multi_fidelity import MultiFidelitySearch
+
         return MultiFidelitySearch(space, directions, seed, start=population, cheaper=cheaper, possible=possible)
     if name == "botorch":
         from dse.search.botorch_search import BoTorchSearch
 
         return BoTorchSearch(space, directions, seed, possible)
+    if name == "local":
+        from dse.search.local_search import LocalSearch
+
+        return LocalSearch(space, directions, seed, start=population, possible=possible, structure=structure)
     if name in plain:
         return plain[name]()
     if name not in learning:

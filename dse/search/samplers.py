@@ -72,6 +72,23 @@ class ObjectiveStructure(Protocol):
         """Metrics that are known without an evaluation, shape (designs,) each; NaN where one is not known."""
 
 
+class LowFidelitySource(Protocol):
+    """Interface of a lower fidelity: results of designs on request.
+
+    Attributes:
+        fidelity: its word.
+        pool: designs of a screen with their results; empty without a screen.
+        all: whether these are all designs of the space, so that no others are to be looked at.
+    """
+
+    fidelity: str
+    pool: Sequence[tuple[Values, Feedback]]
+    all: bool
+
+    def feedback_on(self, designs: Sequence[Values]) -> list[Feedback]:
+        """Low-fidelity results of designs, as feedback for a sampler."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One design that a sampler proposes.

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 from rich.markup import escape
 
 from dse.space.array_math import Array
-from dse.store.renamed_columns import rename_columns
-from dse.store.storage_folders import StorageFolder, StoredFile
+from dse.store.storage_folders import StorageFolder, StoredFile, read_parquet
 from dse.terminal.progress import say_once
 
 ROWS = b"rows"
@@ -101,7 +100,7 @@ def _sound_files(files: Sequence[StoredFile], kind: str, number: int) -> Iterato
             continue
         content = file.read_content()
         if file.name == _file_name(kind, number, content):
-            yield _block_of_file(file, rename_columns(pq.read_table(pa.BufferReader(content))))
+            yield _block_of_file(file, read_parquet(pa.BufferReader(content)))
         else:
             say_once(f"[yellow]screen[/]: {escape(str(file))}: damaged; left out, and a run evaluates it again")
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as filesystems
 import pyarrow.parquet as pq
@@ -105,6 +106,26 @@ class StorageFolder:
             ) from None
 
 
+def read_parquet(source: Any, columns: list[str] | None = None, stride: int = 1) -> pa.Table:
+    """Read a table from an open Parquet file, one column at a time to hold little beside it.
+
+    Args:
+        source: the file.
+        columns: by their names of now; None for all.
+        stride: of the rows that are taken, from the first on.
+    """
+    file = pq.ParquetFile(source)
+    names = [name for name in file.schema_arrow.names if columns is None or current_column(name) in columns]
+    taken = pa.array(np.arange(0, file.metadata.num_rows, stride)) if stride > 1 else None
+    parts = list[Any]()
+    for name in names:
+        column = file.read(columns=[name], use_threads=False).column(0)
+        parts.append(column if taken is None else column.take(taken))
+    table = rename_columns(pa.table(parts, names=names, metadata=file.schema_arrow.metadata))
+    pa.default_memory_pool().release_unused()
+    return table
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """One Parquet file in a storage folder."""
@@ -127,15 +148,12 @@ class StoredFile:
             with system.open_input_stream(f"{folder}/{self.name}") as stream:
                 return bytes(stream.read())
 
-    def read_table(self, columns: list[str] | None = None) -> pa.Table:
-        """Table of the file; of given columns those that exist."""
+    def read_table(self, columns: list[str] | None = None, stride: int = 1) -> pa.Table:
+        """Table of the file; of given columns those that exist, and of its rows each `stride`-th."""
         with self.place._report_faults():
             system, folder = self.place._reach_folder
             with system.open_input_file(f"{folder}/{self.name}") as opened:
-                file = pq.ParquetFile(opened)
-                stored = {current_column(name): name for name in file.schema_arrow.names}
-                names = None if columns is None else [stored[name] for name in stored if name in set(columns)]
-                return rename_columns(file.read(columns=names))
+                return read_parquet(opened, columns, stride)
 
     def drop(self) -> None:
         """Remove the file, if it is there."""

@@ -19,10 +19,9 @@ from dse.execution.limit_filter import make_early_limits
 from dse.execution.objective_structure import EvaluationStructure
 from dse.execution.study import Study
 from dse.execution.workers import Batch
-from dse.search.multi_fidelity import LowFidelitySource
 from dse.search.optuna_samplers import make_sampler, run_plain_optuna
 from dse.search.pareto import convert_to_minimisation, front_mask, hypervolume
-from dse.search.samplers import Feedback, Values, allow_all
+from dse.search.samplers import Feedback, LowFidelitySource, Values, allow_all
 from dse.space.array_math import Array
 from dse.space.design import key_of_leaves
 from dse.space.knobs import Columns

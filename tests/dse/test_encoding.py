@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dse.search import acquisition
@@ -74,6 +74,7 @@ def test_features_measure_numbers_by_logs_and_words_alike() -> None:
     assert ((words[:, None] - words) ** 2).sum(axis=2) == pytest.approx(1 - np.eye(3))
 
 
+@settings(max_examples=20)
 @given(SEEDS)
 def test_a_process_passes_through_what_it_learned_and_doubts_what_is_far(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -401,6 +401,12 @@ def test_processes_for_which_there_is_no_room_are_an_error_in_a_line(monkeypatch
         Pool(LocalProcesses(2))
 
 
+def test_ray_that_is_not_installed_is_an_error_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(PoolNotStartedError, match=r"^workers: Ray does not start .*: import of ray .*; workers=serial"):
+        make_worker_kind(WorkerSettings("ray"))
+
+
 def test_processes_that_end_as_they_start_are_an_error_with_their_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_processes, "COMMAND", "raise SystemExit('MemoryError: no room')")
     with (
@@ -437,7 +443,7 @@ def test_a_study_can_be_sent_to_another_process(name: str) -> None:
 def test_no_one_waits_for_a_kind_that_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "START_LIMIT_S", 0.2)
     monkeypatch.setattr(local_processes, "COMMAND", "import time; time.sleep(60)")
-    with closing(Pool(LocalProcesses(2))) as made, pytest.raises(DesignError, match=r"none started in 200 ms; the machine has"):
+    with closing(Pool(LocalProcesses(2))) as made, pytest.raises(DesignError, match=r"none started in 200 ms: the machine has"):
         made.map_in_order(square, [1])
 
 

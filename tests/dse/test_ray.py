@@ -150,7 +150,7 @@ def test_workers_that_find_no_cpu_say_so(cluster: str, tmp_path: Path, monkeypat
     ray.get([actor.held.remote() for actor in held])
     study = toy(tmp_path, "search.budget=32")
     workers = hired(study)
-    with pytest.raises(DesignError, match=r"none started in 5 s; the cluster has 2 CPUs, 0 of them free"):
+    with pytest.raises(DesignError, match=r"none started in 5 s: the cluster has 2 CPUs, 0 of them free"):
         searched(study, workers=workers)
     workers.close()
     ray.kill(held[0])

@@ -90,8 +90,8 @@ def test_the_choice_is_printed_and_kept_when_the_budget_grows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_study(toy(tmp_path, "search=auto", "search.budget=60", "workers=serial"))
-    assert "search: local (6 knobs and a budget of 60: a model" in capsys.readouterr().err
+    run_study(toy(tmp_path, "search=auto", "search.budget=32", "workers=serial"))
+    assert "search: local (6 knobs and a budget of 32: a model" in capsys.readouterr().err
     run_study(toy(tmp_path, "search=auto", "search.budget=40000", "workers=serial", "search.stop.time=1 s"))
     err = capsys.readouterr().err
     assert "search: local (from its first run)" in err
@@ -320,7 +320,7 @@ def test_auto_takes_processes_and_goes_on_alone_where_these_end_as_they_start(
     assert "workers: processes, 2 (auto: some" in messages[0]
     assert (len({result.metrics["process"] for result in results}) > 1) == starts
     assert len(messages) == 1 + (not starts)
-    assert starts or messages[1].endswith("no room; workers=serial evaluates in this process, as now")
+    assert starts or messages[1].endswith("no room; workers=serial works without it, as now")
 
 
 def test_auto_goes_on_alone_with_all_designs_where_what_evaluates_cannot_be_sent() -> None:

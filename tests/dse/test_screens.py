@@ -283,7 +283,7 @@ def test_a_screen_goes_on_alone_where_processes_end_as_they_start(
     words = (*SMALL, "workers.start_time='1 us'", "workers.count=2")
     screen = run_screen(toy(tmp_path / "auto", *words, "workers=auto"), lambda done, total, size: None)
     pd.testing.assert_frame_equal(screen.front, unbroken.front)
-    assert "no room; workers=serial evaluates in this process, as now" in capsys.readouterr().err
+    assert "no room; workers=serial works without it, as now" in capsys.readouterr().err
     with pytest.raises(DesignError, match=r"ended during their start.*no room; workers=serial"):
         run_screen(toy(tmp_path / "asked", *words, "workers=processes"), lambda done, total, size: None)
 

@@ -29,6 +29,7 @@ from dse.store.store import DesignResult, ResultContext, Store
 from tests.samples import asked
 from tests.speed import chips, dies, hbm, mesh, mixed, noc, serving, tiles
 from tests.speed.clock import cpu
+from tests.speed.driver_studies import MILLION, TWELVE, Trivial
 
 
 def roofline(designs: int) -> float:
@@ -122,25 +123,12 @@ def knobs_of(base: Any) -> Space:
     )
 
 
-MILLION = (
-    "name=million",
-    "+objectives.throughput_per_system_mm2=max",
-    "+objectives.tpot=min",
-    "+space.chip.cores=range(100,600,20)",
-    "+space.chip.l2.size=tag(MB,range(8,257,8))",
-    "+space.chip.hbm.bandwidth=tag(GB/s,range(500,3000,100))",
-    "+space.chip.network.bandwidth=tag(GB/s,range(10,100,10))",
-    "+space.mapping.both.tp=choice(1,2,4,8,16,32)",
-)
-"""1,080,000 designs of one model."""
-
 SCREEN = """
 import resource, sys, time
 from pathlib import Path
 from dse.config.compose import compose
 from dse.execution.screen import run_screen
 from dse.execution.study import build_study
-from tests.speed.__main__ import MILLION
 
 asked = build_study(compose([*MILLION, "run_dir=" + sys.argv[1]]), Path("."))
 start = time.perf_counter()
@@ -157,41 +145,6 @@ def screening() -> list[tuple[str, str, str]]:
     rows, front, wall, process, memory = (float(x) for x in out.split())
     what = f"screen of {rows:,.0f} designs, stored, front of {front:,.0f}"
     return [(what, f"{wall:.1f} s wall, {process:.1f} s CPU", f"{memory:,.0f} MB peak")]
-
-
-class Trivial:
-    """An objective that costs next to nothing, so that what is timed is the driver."""
-
-    def __init__(self) -> None:
-        self._queue: list[Any] = []
-
-    def submit(self, batch: Any) -> None:
-        self._queue += batch
-
-    def collect(self) -> list[DesignResult]:
-        batch, self._queue = self._queue, []
-        results = []
-        for key, values, _ in batch:
-            numbers = [float(value) for value in values.values() if not isinstance(value, str)]
-            metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
-            results.append(DesignResult(key, values, metrics))
-        return results
-
-
-TWELVE = (
-    "+space.chip.l2.size='tag(MB, interval(8,256))'",
-    "+space.chip.l2.bandwidth='tag(TB/s, interval(1,20))'",
-    "+space.chip.hbm.bandwidth='tag(GB/s, log, interval(500,3000))'",
-    "+space.chip.network.bandwidth='tag(GB/s, log, interval(10,100))'",
-    "+space.chip.cores=range(1,600)",
-    "+space.chip.network.ports=range(2,100)",
-    "+space.mapping.prefill.tp=range(1,100)",
-    "+space.mapping.decode.tp=range(1,100)",
-    "+space.mapping.stack.attention_passes=range(0,30)",
-    "+space.mapping.prefill.prefetch=choice(none,whole,partial)",
-    "+space.mapping.decode.prefetch=choice(none,whole,partial)",
-    "+space.mapping.precision.weights=choice(int8,bf16)",
-)
 
 
 def driver() -> list[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ from dse.search.samplers import Ask, Feedback, RandomSampler
 from dse.store.store import DesignResult, Store
 from dse.terminal.progress import ProgressBar
 from tests.samples import metrics
-from tests.speed.__main__ import MILLION, TWELVE, Trivial
+from tests.speed.driver_studies import MILLION, TWELVE, Trivial
 
 OBJECTIVES = ("+objectives.throughput_per_system_mm2=max", "+objectives.tpot=min")
 
@@ -125,11 +125,13 @@ def search(folder: Path, designs: int) -> Study:
         found = run_search(study, store, source, Answers(), designs, [], lambda done, results: None)
         searched = time.process_time() - start - screen
         held.append(memory("VmHWM"))
-        frame = combine_with_front(study, search_frame(study, found), screened)
+        frame, searches = search_frame(study, found), len(found)
+        del found  # as `dse run` lets go of it
+        frame = combine_with_front(study, frame, screened)
         whole = time.process_time() - start
         store.end(run, "done", {})
     print(
-        f"{screened.rows:,} screened and {len(found):,} searched designs, {len(frame):,} in the table: {whole:.1f} s CPU "
+        f"{screened.rows:,} screened and {searches:,} searched designs, {len(frame):,} in the table: {whole:.1f} s CPU "
         f"(screen {screen:.1f}, search {searched:.1f}), peak memory {memory('VmHWM'):,.0f} MB "
         f"({held[0]:,.0f} before, {held[1]:,.0f} to the screen, {held[2]:,.0f} to the search)"
     )

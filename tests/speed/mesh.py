@@ -145,7 +145,7 @@ def decode_layer(fabric: MeshFabric) -> list[Any]:
     """The programs of one layer, every kernel of it."""
     asked_for = wafer()
     mapping = asked_for.base.mapping
-    place = regions.Region(CoreMesh(660, 660), 1, 1, 1)
+    place = regions.Region(CoreMesh(660, 660), 1, 1, all_layers=1, chips=1, chip_layers=1)
     blocks = regions.region_blocks(asked_for.workload.cases[0].model, ONE, place, mapping, 1.0)
     programs = []
     for kernel in (call.kernel for block in blocks for call in block.calls):

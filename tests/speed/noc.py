@@ -20,6 +20,7 @@ PLAIN = Router(
     speculative=False,
     flit_x=1,
     flit_y=1,
+    flit_bytes=16.0,
 )
 REFERENCE = (
     (8, 1, 0.025, 0.35),

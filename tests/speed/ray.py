@@ -25,7 +25,7 @@ from dse.execution.study import build_study
 from dse.execution.workers import Batch, SerialWorkers, StudyWorkers, WorkerPool
 from dse.search.optuna_samplers import make_sampler
 from dse.store.store import DesignResult, Store
-from tests.speed.__main__ import TWELVE
+from tests.speed.driver_studies import TWELVE
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ def above(pid: int, parents: dict[int, int]) -> Iterator[int]:
 class TimedWorkers(ScreenWorkers):
     """Workers of a screen that note the CPU of this process while they work, by stage. [s]"""
 
-    def __init__(self, settings: WorkerSettings, *, at_once: bool) -> None:
-        super().__init__(settings, at_once=at_once)
+    def __init__(self, settings: WorkerSettings) -> None:
+        super().__init__(settings, "dse.execution.screen_block", at_once=True)
         self.beside: dict[int, float] = {}
 
     def map_rows(self, *args: Any, **options: Any) -> Iterator[tuple[Any, Any]]:
@@ -137,7 +137,7 @@ def screened(kind: str, designs: int, count: int, words: tuple[str, ...]) -> Spe
     with TemporaryDirectory() as folder:
         pruned = ("screen.keep=front", "screen.prune=true")
         study = find_study("mesh_llm", *AT_ONE_RATE, f"screen.limit={designs}", *pruned, *crew, f"run_dir={folder}", *words)
-        with Watch() as watch, TimedWorkers(study.crew, at_once=True) as hands:
+        with Watch() as watch, TimedWorkers(study.crew) as hands:
             start = time.monotonic()
             if count:
                 hands.hire()

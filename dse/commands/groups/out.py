@@ -135,7 +135,7 @@ Files name the version of the schema that they follow. What would be too large i
         "the JSON Schema of a document that --json prints; without a name, the list of documents",
         """\
 Prints the schema (JSON Schema, draft 2020-12) of a document that a command prints with --json. Each document has its name and
-version at the top, as in "schema": "dse/evaluate/10". Keys, types and units of a version never change.""",
+version at the top, as in "schema": "dse/evaluate/11". Keys, types and units of a version never change.""",
         (),
         ("dse schema", "dse schema evaluate", "dse schema list"),
         run=_run_schema,

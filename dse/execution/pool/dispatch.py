@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dse.execution.pool.affinity import Affinity, Item
 from dse.execution.pool.worker_calls import Failure, OneByOne, Reply, Work
-from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind, WorkerLostError
+from dse.execution.pool.worker_kind import PoolNotStartedError, WorkerKind, WorkerLostError, refuse_start
 from dse.space.errors import DesignError
 from dse.space.units import format_quantity
 
@@ -335,10 +335,7 @@ class Pool:
         try:
             return self._kind.encode(value)
         except Exception as error:  # a function of a script or a notebook, where workers cannot import it
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise PoolNotStartedError(
-                f"workers: what they are to do cannot be sent to another process: {reason}; workers=serial works without it"
-            ) from None
+            raise refuse_start("what they are to do cannot be sent to another process", error) from None
 
     def _hire(self) -> int:
         """Start as many workers as there should be now; returns how many were started."""
@@ -479,7 +476,7 @@ class Pool:
         self._most = len(self._workers)
         room = self._kind.describe_room()
         if not self._workers:
-            raise DesignError(f"workers: none started in {format_quantity(START_LIMIT_S, 's')}; {room}")
+            raise refuse_start(f"none started in {format_quantity(START_LIMIT_S, 's')}", room)
         self._say(f"[yellow]workers[/]: {len(self._workers)} of {self._wanted} run; {room}")
 
     def _lose_worker(self, worker: _Worker, reason: str) -> None:
@@ -491,9 +488,8 @@ class Pool:
             self._false_starts += not worker.warm
             self._warm = False  # the example itself may be what kills
             if self._false_starts > MAX_STARTS:
-                raise PoolNotStartedError(
-                    f"workers: {self._false_starts} in a row ended during their start; "
-                    f"the last one: {reason}{self._kind.last_words()}; workers=serial evaluates in this process"
+                raise refuse_start(
+                    f"{self._false_starts} in a row ended during their start", f"the last one {reason}{self._kind.last_words()}"
                 )
             return
         items = [item for batch in worker.sent for item in batch]

@@ -167,7 +167,7 @@ class LocalProcesses(WorkerKind[Any]):
         try:
             worker = LocalWorker(self._errors, self._mark)
         except OSError as error:
-            raise refuse_start("processes do", error) from None
+            raise refuse_start("processes do not start on this machine", error) from None
         self._running = [*(other for other in self._running if other.process.returncode is None), worker]
         return worker
 

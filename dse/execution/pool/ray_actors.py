@@ -93,7 +93,7 @@ class RayActors(WorkerKind[RayWorker]):
     def describe_room(self) -> str:
         """CPUs that the cluster has, and free ones."""
         free, total = (resources().get("CPU", 0) for resources in (self._ray.available_resources, self._ray.cluster_resources))
-        return f"the cluster has {total:g} CPUs, {free:g} of them free; free some, or run with workers=serial"
+        return f"the cluster has {total:g} CPUs, {free:g} of them free; free some"
 
     def close(self) -> None:
         """End Ray if it was started here."""

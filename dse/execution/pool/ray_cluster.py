@@ -40,6 +40,8 @@ ENDED = (
 )
 """The last line of a driver that could not print one."""
 
+NO_RAY = "Ray does not start on this machine"
+
 TOKEN_HINT = (
     "write it to ~/.ray/auth_token or give it as RAY_AUTH_TOKEN=..., set RAY_AUTH_MODE=token, and run the same command again"
 )
@@ -150,7 +152,10 @@ def _connect_cluster(settings: WorkerSettings) -> Callable[[], None] | None:
     # of a cluster that ends, Ray itself would print lines of its own on standard error; what it is, is said here
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    import ray
+    try:
+        import ray
+    except Exception as error:  # it is not installed, or not for this Python
+        raise refuse_start(NO_RAY, error) from None
 
     if ray.is_initialized():
         return None
@@ -160,7 +165,8 @@ def _connect_cluster(settings: WorkerSettings) -> Callable[[], None] | None:
         left.adopt_orphans()
         restore = _isolate_cluster()
         try:
-            with defer_signals(), _silence_errors():
+            line = f"dse: {refuse_start(NO_RAY, 'it ended this process, for which there may be too little memory')}"
+            with contextlib.closing(ExitWatcher(line)), defer_signals(), _silence_errors():
                 ray.init(
                     address="local",
                     job_config=_job_config(),
@@ -174,7 +180,7 @@ def _connect_cluster(settings: WorkerSettings) -> Callable[[], None] | None:
             with contextlib.suppress(Exception):
                 ray.shutdown()
             restore()
-            raise refuse_start("Ray does", error) from None
+            raise refuse_start(NO_RAY, error) from None
         return restore
     host, _, port = settings.address.removeprefix("ray://").rpartition(":")
     try:

@@ -1,6 +1,6 @@
 """What the pool asks of a kind of workers, and what a pool that cannot start says."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from dse.execution.pool.worker_calls import Reply
@@ -73,7 +73,7 @@ class WorkerKind(Generic[H]):
 
     def describe_room(self) -> str:
         """What there is for more workers, as text."""
-        return f"the machine has {cpu_count()} CPUs and is too busy; run with workers=serial"
+        return f"the machine has {cpu_count()} CPUs and is too busy"
 
     def close(self) -> None:
         """End what was started beside the workers."""
@@ -87,14 +87,34 @@ class PoolNotStartedError(DesignError):
     """Workers do not start; work can go on without them."""
 
 
-def refuse_start(what: str, error: BaseException) -> PoolNotStartedError:
-    """Error that workers do not start on this machine, in one line.
+def refuse_start(what: str, why: BaseException | str) -> PoolNotStartedError:
+    """Error that workers do not start, in one line: the only place where a `PoolNotStartedError` is made.
 
-    >>> print(refuse_start("Ray does", OSError("no room.")))
+    Args:
+        what: does not go, without a full stop.
+        why: as text, or the error, of which the first line counts.
+
+    >>> print(refuse_start("Ray does not start on this machine", OSError("no room.")))
     workers: Ray does not start on this machine: no room; workers=serial works without it
     """
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
-    return PoolNotStartedError(f"workers: {what} not start on this machine: {reason}; workers=serial works without it")
+    reason = next(iter(str(why).strip().splitlines()), type(why).__name__).rstrip(".")
+    return PoolNotStartedError(f"workers: {what}: {reason}; workers=serial works without it")
+
+
+def go_on_alone(kind: str, error: PoolNotStartedError, say: Callable[[str], None]) -> None:
+    """Tell that work goes on in this process, where nobody asked for other workers.
+
+    Args:
+        kind: of workers that is wanted, as a study's settings name it.
+        error: why others do not start.
+        say: tells the user.
+
+    Raises:
+        PoolNotStartedError: the kind was asked for by its name.
+    """
+    if kind != "auto":
+        raise error
+    say(f"{error}, as now")
 
 
 DIED = "died: the process that evaluated it ended"
