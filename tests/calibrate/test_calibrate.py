@@ -47,7 +47,7 @@ def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
     entry = config["mapping"]["stack"]["hbm_efficiency"]
     assert (entry["source"], entry["fitted_on"]) == ("fitted", ["a100"])
     assert entry["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
-    assert 'title: "simulated"' in (tmp_path / "mine" / "calibration.html").read_text()
+    assert "Measured and simulated" in (tmp_path / "mine" / "calibration.html").read_text()
 
 
 def test_what_rows_do_not_say_is_named() -> None:
