@@ -3,7 +3,7 @@
 const answer = {data: null, plots: []};
 
 const LEGEND_LINE = 19; // px, of a legend or of a title
-const PHONE_TITLE = 40; // letters of a title that stand side by side on a phone
+const PHONE_TITLE = 44; // letters of a title that stand side by side on a phone
 const WORD_COLUMN = 26; // letters that a column of words shows side by side before it wraps
 
 // Draws the page once its data are there, and its plots once Plotly is; both again when the colours change.
@@ -34,12 +34,28 @@ function drawThemes() {
   );
 }
 
-function paintPlots() {
-  if (window.Plotly) for (const {place, paint} of answer.plots) paint(place);
+// The plots one after the other, the first at once: the page answers between two of them.
+async function paintPlots() {
+  if (!window.Plotly) return;
+  for (const {place, paint} of answer.plots) {
+    paint(place);
+    await new Promise(done => setTimeout(done));
+  }
 }
 
 function add(...children) {
   document.getElementById("answer").append(...children.flat(Infinity).filter(Boolean));
+}
+
+// Words in lines of so many letters at most.
+function wrapWords(text, letters) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && longer.length <= letters) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 function capital(text) {
@@ -75,14 +91,15 @@ function answerPlots() {
     const place = places.appendChild(h("div", {class: "card", ...(height ? {style: `height:${height}px`} : {})}));
     const named = traces.filter(trace => trace.showlegend !== false).length,
       lines = () => (layout.showlegend === false ? 0 : innerWidth < 560 ? named : Math.ceil(named / 3)); // of the legend, below the title
-    const broken = () => innerWidth < 560 && title.length > PHONE_TITLE && title.includes(": ");
+    const heads = () => (innerWidth < 560 ? wrapWords(title, PHONE_TITLE) : [title]);
+    const above = () => LEGEND_LINE * (Math.min(lines(), height ? 20 : 6) + heads().length - 1); // px
     const paint = () => {
-      if (height) place.style.height = `${height + LEGEND_LINE * Math.max(lines() - 1, 0) + (broken() ? LEGEND_LINE : 0)}px`;
+      if (height) place.style.height = `${height + above()}px`;
       draw(place, inked(traces), {
-        title: {text: plain(title).replace(": ", broken() ? ":<br>" : ": "), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: {t: 12}},
+        title: {text: heads().map(plain).join("<br>"), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: {t: 12 + 8 * (heads().length - 1)}},
         xaxis: {...axisStyle(x.title), ...x, title: axisStyle(x.title).title},
         yaxis: {...axisStyle(y.title), ...y, title: axisStyle(y.title).title},
-        margin: {l: 64, r: 16, t: 48 + LEGEND_LINE * (Math.min(lines(), height ? 20 : 6) + (broken() ? 1 : 0)), b: 48},
+        margin: {l: 64, r: 16, t: 48 + above(), b: 48},
         dragmode: false,
         ...layout,
       });

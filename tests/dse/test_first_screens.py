@@ -243,7 +243,9 @@ def test_an_explained_design_says_where_its_figures_do_not_hold(typed: Typed) ->
     _, out, _ = typed("explain", "chip=h100")
     assert "if its limits held" not in out
     assert "steps of the chip and their designs are" in " ".join(out.split())
-    assert "data sheet" not in typed("explain", "chip=npu_dse")[1]
+    _, out, _ = typed("explain", "chip=npu_dse", "+objectives.tpot=min")
+    assert "data sheet" not in out
+    assert re.search(r"^chip.hbm.bandwidth .*% +HBM bandwidth$", out, re.MULTILINE)
 
 
 def test_a_stored_study_is_read_once(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
