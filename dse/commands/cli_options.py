@@ -204,8 +204,8 @@ def _refuse_flag_words(name: str, words: Sequence[str]) -> None:
         key, equals, value = word.partition("=")
         flag = flags.get(key.replace("_", "-"))
         if flag and equals and key not in CONFIGURATION_FIELDS and f" {key}=" not in COMMANDS[name].about:
-            said = f" {value}" if flag.value else ""
-            raise DesignError(f"{name}: {key} is a flag and no setting: {flag.names[-1]}{said}")
+            typed = f" {value}" if flag.value else ""
+            raise DesignError(f"{name}: {key} is a flag and no setting: {flag.names[-1]}{typed}")
 
 
 def _refuse_folder_for_file(name: str, typed: argparse.Namespace) -> None:

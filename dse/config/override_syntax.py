@@ -32,7 +32,7 @@ def describe_unparsable_override(overrides: Sequence[str]) -> str:
 
 
 def suggest_assignment(word: str) -> str:
-    """Hint for a word that is the name of a preset: the override that chooses it; empty string for other words.
+    """Hint for a word that is the name of a preset: the override that chooses it; "" for others.
 
     >>> suggest_assignment("h100"), suggest_assignment("unheard_of")
     ('did you mean chip=h100?', '')

@@ -1,4 +1,4 @@
-"""Snapshots of ``/metrics`` of vLLM and SGLang as measured runs: the difference of two, or all since the start.
+"""Snapshots of vLLM's and SGLang's metrics as measured runs: a difference, or all since the start.
 
 Names are those of vllm/v1/metrics/loggers.py at commit 005a810 and later ones, and of SGLang's collector of metrics, whose
 counters of tokens and requests grow as requests end (read in public copies, the commit is not known). Percentiles are known by
