@@ -154,7 +154,11 @@ GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
             "fit=[chip.hbm.strided_row_overhead]",
             "give a range, as in chip.hbm.strided_row_overhead=0..20 s",
         ),
-        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.strided_row_overhead=9..2 ns]", "is not a range, low end first, within"),
+        (
+            f"a,,{GEMM},,latency,5,us,calibration,\n",
+            "fit=[chip.hbm.strided_row_overhead=9..2 ns]",
+            "is not a range, low end first, within",
+        ),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[]", "name the constants to fit"),
     ],
 )
