@@ -18,6 +18,19 @@ PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, 
 PREFIXED_UNITS = {"B", "B/s", "s", "op/s", "op", "W", "J", "Hz", "V"}
 
 
+USUAL_UNITS = {"B": "GB", "B/s": "GB/s", "USD/s": "USD/hour"}
+"""Units as people write them, where the plain unit is none that anybody writes."""
+
+
+def usual_unit(unit: str) -> str:
+    """A unit as people write its quantities: bytes of memories have a prefix, rents are by the hour.
+
+    >>> usual_unit("B/s"), usual_unit("s")
+    ('GB/s', 's')
+    """
+    return USUAL_UNITS.get(unit, unit)
+
+
 _CURRENCY = r"€|£|¥|\b(?:EUR|GBP|CNY|RMB|JPY|KRW|TWD|CHF|INR|CAD|AUD|SGD|HKD)\b"
 """Currencies besides dollars in which prices are often quoted."""
 
@@ -50,11 +63,13 @@ def parse_quantity(text: str, unit: str) -> float:
         if meant := _meant(text):
             raise DesignError(f"{text!r} has an unknown unit; did you mean {meant}?")
         needed_text = (
-            "a number; write a number, as in '8'" if unit == "1" else f"a quantity; write a number and a unit, as in '8 {unit}'"
+            "a number; write a number, as in '8'"
+            if unit == "1"
+            else f"a quantity; write a number and a unit, as in '8 {usual_unit(unit)}'"
         )
         raise DesignError(f"{text!r} is not {needed_text}")
     if quantity.dimensionless and unit != "1":
-        raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {unit}'")
+        raise DesignError(f"{text!r} has no unit; expected one of {unit}, as in '{text} {usual_unit(unit)}'")
     if not quantity.is_compatible_with(_spelling(unit)):
         wanted = "a plain number" if unit == "1" else f"one of {unit}"
         raise DesignError(f"{text!r} is a quantity of {quantity.units:~}, expected {wanted}")

@@ -385,7 +385,10 @@ def parse_constant(text: str, design: Design) -> FittedConstant:
         except DesignError as error:
             raise DesignError(f"fit: {address}: {error}; a range is LOW..HIGH UNIT, as in 0..20 ns") from None
         if not least <= low < high <= most:
-            raise DesignError(f"fit: {address}: {low:g}..{high:g} {unit} is not a range within {least:g}..{most:g} {unit}")
+            of_unit = "" if unit == "1" else f" {unit}"
+            raise DesignError(
+                f"fit: {address}: {low:g}..{high:g}{of_unit} is not a range, low end first, within {least:g}..{most:g}{of_unit}"
+            )
     if limits.get("positive") and not low:
         low = 1e-3 * (high if np.isfinite(high) else before)
     if not before and not np.isfinite(high):

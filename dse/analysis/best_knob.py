@@ -29,6 +29,9 @@ ANALYTICAL, STEADY_STATE = "analytical", "steady_state"
 ENGINE = "mapping.inference_engine."
 """Addresses of constants of an inference engine, which nobody chooses one by one."""
 
+SHORT_STREAM = 20_000
+"""Requests of a channel up to which steps of a memory stream are tried: each step plays them all."""
+
 MESH = "chip.mesh."
 """Addresses of the sides of a mesh: with them traffic and collectives, which take the whole mesh, are others."""
 
@@ -116,20 +119,24 @@ def find_best_knob(design: Design, workload: Workload) -> BestKnob | None:
         workload: whose first case counts.
 
     Returns:
-        None where steps take longer than a first screen may: for memory streams, pools of unlike chips and models on tiles;
-        and for designs and loads that the model does not support.
+        None where steps take longer than a first screen may: for long memory streams, pools of unlike chips and models that
+        tiles serve; and for designs and loads that the model does not support. Batches on tiles have the step to more of each
+        setting alone, as each tile new to the process takes some 30 ms.
     """
     case = workload.cases[0]
     workload = replace(workload, cases=(case,))
     served = isinstance(case, ServingLoad)
     fidelity = STEADY_STATE if served else ANALYTICAL
-    slow = isinstance(case, MemoryStreamCase) or (design.chip.tile is not None and isinstance(case, BatchCase | ServingLoad))
+    tiles = design.chip.tile is not None
+    slow = (isinstance(case, MemoryStreamCase) and case.requests > SHORT_STREAM) or (tiles and served)
     if slow or design.pools is not None or fidelity not in fidelities(design, workload):
         return None
     try:
         space = build_neighbourhood_space(design, lambda address, option: True)
         left = (ENGINE, MESH) if isinstance(case, NocTrafficCase | CollectiveCase) else (ENGINE,)
         steps = [step for step in list_base_neighbours(space) if not step.knob.startswith(left)]
+        if tiles and isinstance(case, BatchCase):
+            steps = [step for step in steps if step.is_upward is not False]
     except DesignError:  # settings around a design that ties or rules exclude
         return None
     wanted = tuple(name for name in (*SHOWN_METRICS, "energy") if name in METRICS)

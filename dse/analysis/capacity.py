@@ -13,6 +13,7 @@ simulated; a trace is simulated as it is.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -289,6 +290,9 @@ def parse_query(words: Sequence[str]) -> CapacityQuery:
     if "rate" in options:
         options["rate"] = options["rate"].strip("'\"")
     if not options.keys() & {"devices", "rate"}:
+        for word in others:
+            if close := get_close_matches(word.partition("=")[0], ("devices", "rate"), n=1, cutoff=0.7):
+                raise DesignError(f"capacity: no setting {word.partition('=')[0]!r}; did you mean {close[0]}=?")
         raise DesignError(
             f"capacity: set devices=16 for their maximum rate, or rate='10 Hz' for the fewest devices, as in {EXAMPLE}"
         )

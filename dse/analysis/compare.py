@@ -148,6 +148,8 @@ def compare_best_mappings(
             configs.pop(name, None)
             sides[name] = ChipComparison(name, None, {}, (0, 0), str(error))
     if not configs:
+        if len(reasons := {side.why for side in sides.values()}) == 1 < len(names):
+            raise DesignError(f"compare: {reasons.pop()}")
         raise DesignError(f"compare: no chip supports this workload; {names[0]}: {sides[names[0]].why}")
     objective = read_metric(objective)
     find_metric(objective)  # when those that are defined are known

@@ -9,12 +9,13 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from dse.commands.command_record import Command, CommandFlag
 from dse.commands.groups import ask, out, search, trust
 from dse.config.untrusted_files import TRUST
-from dse.space.errors import DesignError, suggest_nearest
+from dse.space.errors import CONFIGURATION_FIELDS, DesignError, suggest_nearest
 
 GROUPS: dict[str, dict[str, Command]] = {
     "ask: one answer, no study": ask.COMMANDS,
@@ -179,16 +180,40 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> argparse.Namespace:
         (flag,) = (flag for flag in (*COMMANDS[name].flags, *HYDRA) if flag.names[-1] == spelt)
         what = "takes a file" if flag.value == "FILE" else f"takes {flag.value}"
         raise DesignError(f"{name} {spelt}: {what if flag.value else error.message}, as in {spelt} {flag.example}") from None
-    unknown = [word for word in left if word.startswith("-")]
+    unknown = [word for word in (*left, *found_arguments.words) if word.startswith("-")]
     if unknown:
         typed = unknown[0].partition("=")[0]
         if typed in SWEEPS:
             raise DesignError(f"{name}: no flag {typed!r}; {INSTEAD_OF_A_SWEEP}")
+        setting = typed.strip("-").replace("-", "_")
+        if setting in CONFIGURATION_FIELDS or f" {setting}=" in COMMANDS[name].about:
+            raise DesignError(f"{name}: no flag {typed!r}; settings have no dashes: {setting}=VALUE")
         raise DesignError(
             f"{name}: no flag {typed!r}; {suggest_nearest(typed, [flag for flag in list_flags(name) if flag != TRUST])}"
         )
     found_arguments.words += left
+    _refuse_flag_words(name, found_arguments.words)
+    _refuse_folder_for_file(name, found_arguments)
     return found_arguments
+
+
+def _refuse_flag_words(name: str, words: Sequence[str]) -> None:
+    """Refuse a flag that is written as an override, as in ``objective=tpot``."""
+    flags = {flag.names[-1].removeprefix("--"): flag for flag in COMMANDS[name].flags}
+    for word in words:
+        key, equals, value = word.partition("=")
+        flag = flags.get(key.replace("_", "-"))
+        if flag and equals and key not in CONFIGURATION_FIELDS and f" {key}=" not in COMMANDS[name].about:
+            typed = f" {value}" if flag.value else ""
+            raise DesignError(f"{name}: {key} is a flag and no setting: {flag.names[-1]}{typed}")
+
+
+def _refuse_folder_for_file(name: str, typed: argparse.Namespace) -> None:
+    """Refuse a folder where a flag takes the page to write, before the answer is worked out."""
+    out = getattr(typed, "out", None)
+    takes_page = any(flag.names[-1] == "--out" and flag.value == "FILE" for flag in COMMANDS[name].flags)
+    if out and takes_page and not getattr(typed, "to", None) and Path(out).is_dir():
+        raise DesignError(f"{name} --out: {out} is a folder; name a file in it, as in --out {Path(out) / name}.html")
 
 
 class _Value(argparse.Action):

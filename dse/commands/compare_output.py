@@ -18,6 +18,7 @@ from dse.space.former_words import read_metric
 from dse.space.safe_text import count_text
 from dse.space.units import format_quantity
 from dse.terminal.json_text import format_json
+from dse.terminal.plain_names import plain_name
 from dse.terminal.progress import SafeConsole, print_lines, say, screen_width
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
@@ -62,7 +63,7 @@ def write_comparison(
     if any(side.found for side in sides):
         from dse.report.standalone_pages import build_comparison_page, write_answer_page
 
-        best = f"Best: {_best_text(sides, objective)}."
+        best = f"Best: {_best_text(sides, objective, plain_name(objective))}."
         write_answer_page(build_comparison_page(document, best, _shown_names(sides, objective)), page)
         if not as_json:
             say(f"wrote   {escape(str(page))}")
@@ -124,13 +125,14 @@ def comparison_lines(sides: Sequence[ChipComparison], objective: str, width: int
     return format_screen(title, rows, width)
 
 
-def _best_text(sides: Sequence[ChipComparison], objective: str) -> str:
-    """The chip that is best in the objective, and how far the next one is behind."""
+def _best_text(sides: Sequence[ChipComparison], objective: str, called: str = "") -> str:
+    """The chip that is best in the objective, and how far the next one is behind; the objective as it is called."""
+    called = called or objective
     known = {side.chip: side.found.metrics[objective] for side in sides if side.found and objective in side.found.metrics}
     if not known:
-        return f"no chip has {objective}"
+        return f"no chip has {called}"
     ranked = sorted(known, key=known.__getitem__, reverse=METRICS[objective].better == "max")
-    text = f"{ranked[0]} by {objective}, {format_metric(objective, known[ranked[0]])}"
+    text = f"{ranked[0]} by {called}, {format_metric(objective, known[ranked[0]])}"
     if len(ranked) > 1 and known[ranked[1]]:
         text += f", {known[ranked[0]] / known[ranked[1]] - 1:+.0%} against {ranked[1]}"
     return f"{text}; each with its best mapping by the analytical model"

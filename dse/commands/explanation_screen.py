@@ -28,12 +28,15 @@ from dse.report.caveats import Caveat
 from dse.space.multi_chip_space import CHIP_KNOB
 from dse.space.published import FACTS
 from dse.space.safe_text import count_text
-from dse.terminal.plain_names import plain_name
+from dse.terminal.plain_names import plain_name, setting_name
 from dse.terminal.screen_lines import SCREEN_WIDTH, ScreenRow, format_columns, format_screen, stack_headers
 
 MAX_STEPS, MAX_MEMBERS, MAX_RIVALS, MAX_HOPS = 6, 6, 4, 4
 """Steps, designs of a front, rivals and changes of a first screen at most."""
 
+
+IN_WORDS = "in words"
+"""Column of plain names of settings, the last one, so that it goes first where a line is short."""
 
 UNREACHED = "if its limits held, "
 """What precedes the metrics of a design that violates a limit."""
@@ -107,13 +110,14 @@ def _step_rows(explanation: Explanation, width: int) -> list[ScreenRow | list[st
             effect.step.knob,
             str(effect.step.new) if knob == CHIP_KNOB else format_knob_value(space, knob, effect.step.new),
             *(describe_knob_effect(effect, name).partition(" (")[0] for name in objectives),
+            setting_name(knob),
         ]
         for knob, effect in list(steps.items())[:MAX_STEPS]
     ]
-    head, cells = stack_headers(["knob", "one step to", *objectives], cells)
+    head, cells = stack_headers(["knob", "one step to", *objectives, IN_WORDS], cells)
     more = len(steps) - len(cells)
     rest = [f"and {count_text(more, 'more knob')} that better an objective"] if more > 0 else []
-    return [[*format_columns(head, cells, width), *rest]]
+    return [[*format_columns(head, cells, width, left=(0, len(objectives) + 2)), *rest]]
 
 
 def front_explanation_lines(
@@ -217,10 +221,11 @@ def _path_rows(dominance: DominanceReport, width: int) -> list[ScreenRow | list[
     cells = []
     for hop in dominance.path[:MAX_HOPS]:
         new = "as the study" if hop.new is None else format_knob_value(dominance.space, hop.knob, hop.new)
-        cells.append([hop.knob, new, *(_objective_text(dominance, hop.point.metrics, name) for name in names)])
+        changed = [_objective_text(dominance, hop.point.metrics, name) for name in names]
+        cells.append([hop.knob, new, *changed, setting_name(hop.knob)])
     title = f"changes to {dominance.target.name}, the best one first{soon}"
-    head, cells = stack_headers(["change", "to", *names], cells)
-    return [[title, *format_columns(head, cells, width)]]
+    head, cells = stack_headers(["change", "to", *names, IN_WORDS], cells)
+    return [[title, *format_columns(head, cells, width, left=(0, len(names) + 2))]]
 
 
 def _objective_text(dominance: DominanceReport, metrics: Mapping[str, float], name: str) -> str:

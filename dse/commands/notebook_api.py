@@ -15,6 +15,7 @@ from dse.commands.python_answers import DominanceAnswer, EvaluationAnswer, Expla
 from dse.commands.run_study import run_study
 from dse.config.compose import compose, find_study_folder
 from dse.config.keyword_settings import Override, Setting, read_settings
+from dse.config.override_syntax import suggest_assignment
 from dse.config.overrides import find_study_paths
 from dse.config.question import build_question
 from dse.config.untrusted_files import check_stored_overrides
@@ -338,6 +339,8 @@ def find_study(name: str, *given: str, trust: bool = False) -> Study:
             run_dir = Path(overrides_of_store.get("run_dir", run_dir))
             place = overrides_of_store.get("store") or stored_location(run_dir)
     if name not in known and place is None:
+        if suggestion := suggest_assignment(name):
+            raise DesignError(f"no study {name!r}; {suggestion}")
         raise DesignError(f"no study {name!r}; {suggest_nearest(name, {*known, *list_run_names()})}")
     line = [f"study={name}", *overrides] if place is None else _as_run(name, place, trust=trust)
     config = compose(line, trust=trust)

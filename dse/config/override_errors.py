@@ -69,7 +69,9 @@ def explain_override_error(error: Exception, overrides: Sequence[str], chosen: C
         where, _, folder = group[1].partition("/")
         name = f"{folder}/{group[2]}" if folder else group[2]
         known = {path.stem for path in (SHIPPED_CONF / where).glob("*.yaml")}
-        return f"{where}: no option {name!r}; {suggest_nearest(group[2], known)}"
+        from_hub = "; one of Hugging Face is read from its file: model.from_hf=FOLDER/config.json"
+        online = from_hub if where == "model" and "/" in name else ""
+        return f"{where}: no option {name!r}; {suggest_nearest(group[2].rpartition('/')[2], known)}{online}"
     repeated = "Multiple values for" in text or "appears more than once" in text
     if several := next((word for word in overrides if word.startswith("chip=[")), "") if repeated else "":
         return f"chip: one chip, not {several.removeprefix('chip=')}; use dse compare {several}, or chips of a study"

@@ -4,6 +4,10 @@ import re
 from collections.abc import Sequence
 
 from dse.config.sweep_syntax import is_sweep
+from dse.config.untrusted_files import SHIPPED_CONF
+
+CHOICES = ("chip", "model", "mapping", "stack", "workload", "inference_engine", "space")
+"""Groups whose presets people name without the group, the likeliest first."""
 
 OPEN, CLOSED = "[{(", "]})"
 
@@ -27,6 +31,17 @@ def describe_unparsable_override(overrides: Sequence[str]) -> str:
     return ""
 
 
+def suggest_assignment(word: str) -> str:
+    """Hint for a word that is the name of a preset: the override that chooses it; "" for others.
+
+    >>> suggest_assignment("h100"), suggest_assignment("unheard_of")
+    ('did you mean chip=h100?', '')
+    """
+    name = word.strip().lower()
+    group = next((group for group in CHOICES if name and (SHIPPED_CONF / group / f"{name}.yaml").is_file()), "")
+    return f"did you mean {group}={name}?" if group else ""
+
+
 def _several_chips_text(word: str) -> str:
     address, _, value = word.lstrip("+~").partition("=")
     if re.fullmatch(r"\d+,\d+\s*[A-Za-zµμ%].*", value):
@@ -45,6 +60,10 @@ def _open_bracket_text(word: str) -> str:
             ", digits, _ and -, a letter first"
         )
     if not equals or not key.lstrip("+~"):
+        if suggestion := suggest_assignment(word):
+            return f"{word!r} is no override; {suggestion}"
+        if key.lstrip("+~") in CHOICES or word.startswith("="):
+            return f"{word!r} is no override; write ADDRESS=VALUE in one word, without spaces around the =, as in chip=h100"
         return f"{word!r} is no override; write ADDRESS=VALUE, as in workload.batch=[1], in quotes where it has spaces"
     address = key.lstrip("+~")
     if not re.fullmatch(r"[\w.@/$-]+", address, re.ASCII):

@@ -12,7 +12,7 @@ from dse.config.part_presets import preset_overrides
 from dse.space.errors import DesignError, suggest_nearest
 from dse.space.fields import check_leaf, integer_field, list_field, text_field
 from dse.space.stack import StackAccuracy
-from dse.space.units import parse_quantity
+from dse.space.units import parse_quantity, usual_unit
 
 T = TypeVar("T")
 
@@ -279,7 +279,7 @@ def parse_value(value: Any, unit: str, address: str) -> float:
         except DesignError as error:
             raise DesignError(f"{address}: {error}") from None
     if isinstance(value, int | float) and not isinstance(value, bool) and unit != "1" and value != 0:
-        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {unit}'")
+        raise DesignError(f"{address}: {value!r} has no unit; expected one of {unit}, as in '{value} {usual_unit(unit)}'")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise DesignError(f"{address}: {value!r} is not a number")
     return value

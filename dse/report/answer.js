@@ -2,6 +2,10 @@
 
 const answer = {data: null, plots: []};
 
+const LEGEND_LINE = 19; // px, of a legend or of a title
+const PHONE_TITLE = 44; // letters of a title that stand side by side on a phone
+const WORD_COLUMN = 26; // letters that a column of words shows side by side before it wraps
+
 // Draws the page once its data are there, and its plots once Plotly is; both again when the colours change.
 function startAnswer(drawAnswer) {
   addEventListener("DOMContentLoaded", async () => {
@@ -30,12 +34,32 @@ function drawThemes() {
   );
 }
 
-function paintPlots() {
-  if (window.Plotly) for (const {place, paint} of answer.plots) paint(place);
+// The plots one after the other, the first at once: the page answers between two of them.
+async function paintPlots() {
+  if (!window.Plotly) return;
+  for (const {place, paint} of answer.plots) {
+    paint(place);
+    await new Promise(done => setTimeout(done));
+  }
 }
 
 function add(...children) {
   document.getElementById("answer").append(...children.flat(Infinity).filter(Boolean));
+}
+
+// Words in lines of so many letters at most.
+function wrapWords(text, letters) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && longer.length <= letters) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 // A whole number from a thousand on, else four digits.
@@ -67,15 +91,19 @@ function answerPlots() {
     const place = places.appendChild(h("div", {class: "card", ...(height ? {style: `height:${height}px`} : {})}));
     const named = traces.filter(trace => trace.showlegend !== false).length,
       lines = () => (layout.showlegend === false ? 0 : innerWidth < 560 ? named : Math.ceil(named / 3)); // of the legend, below the title
-    const paint = () =>
+    const heads = () => (innerWidth < 560 ? wrapWords(title, PHONE_TITLE) : [title]);
+    const above = () => LEGEND_LINE * (Math.min(lines(), height ? 20 : 6) + heads().length - 1); // px
+    const paint = () => {
+      if (height) place.style.height = `${height + above()}px`;
       draw(place, inked(traces), {
-        title: {text: plain(title), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top"},
+        title: {text: heads().map(plain).join("<br>"), font: {size: innerWidth < 560 ? 13 : 15}, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: {t: 12 + 8 * (heads().length - 1)}},
         xaxis: {...axisStyle(x.title), ...x, title: axisStyle(x.title).title},
         yaxis: {...axisStyle(y.title), ...y, title: axisStyle(y.title).title},
-        margin: {l: 64, r: 16, t: 48 + 19 * Math.min(lines(), 6), b: 48},
+        margin: {l: 64, r: 16, t: 48 + above(), b: 48},
         dragmode: false,
         ...layout,
       });
+    };
     answer.plots.push({place, paint});
   };
 }
@@ -85,9 +113,17 @@ function answerNotes(title, texts) {
   return texts.length > 0 && h("section", {class: "card"}, heading(title), h("ul", {class: "remarks"}, texts.map(text => h("li", {}, text))));
 }
 
-// A table in its card: the first column is text, others are as the cells say.
+// The address of a setting or the name of a metric under its plain name.
+function named(words, key) {
+  return words === key ? words : [words, h("small", {}, breakable(key))];
+}
+
+// A table in its card: the first column is text, others are as the cells say; a cell is text or nodes.
 function answerTable(id, title, head, rows, words = []) {
-  const cell = (tag, text, i) => h(tag, {class: i === 0 || words.includes(head[i]) ? "word" : ""}, text);
+  const isWord = i => i === 0 || words.includes(head[i]);
+  const letters = i => Math.max(...rows.map(cells => String([cells[i]].flat()[0]).length), 0);
+  const width = head.map((text, i) => (isWord(i) && rows.length ? {style: `min-width:calc(${Math.min(letters(i), WORD_COLUMN)}ch + 20px)`} : {}));
+  const cell = (tag, text, i) => h(tag, {class: isWord(i) ? "word" : "", ...(tag === "td" ? width[i] : {})}, text);
   return h(
     "section",
     {class: "card"},

@@ -49,9 +49,9 @@ function claimFilter(total) {
 
 function paperText(paper) {
   return `${[
-    `${paper.decided} of ${paper.claims} claims decided, ${paper.reproduced} reproduced`,
+    `${paper.decided} of ${count(paper.claims, "claim")} decided, ${paper.reproduced} reproduced`,
     paper.fitted && `constants were fitted on ${paper.fitted} of these`,
-    paper.numbers && `median error of ${paper.numbers} numbers ${share(paper.median)}, worst ${share(paper.worst)}`,
+    paper.numbers && `median error of ${count(paper.numbers, "number")} ${share(paper.median)}, worst ${share(paper.worst)}`,
     paper.ranges && `${paper.held} of ${paper.ranges} ranges hold`,
   ]
     .filter(Boolean)
@@ -101,7 +101,7 @@ startAnswer(data => {
   add(
     answerText(
       "summary",
-      `${total("decided")} of ${total("claims")} claims decided, ${total("reproduced")} reproduced, by physics ${data.physics}. ` +
+      `${total("decided")} of ${count(total("claims"), "claim")} decided, ${total("reproduced")} reproduced, by physics ${data.physics}. ` +
         "Each claim is reproduced within its tolerance or range, contradicted, or undecidable: it holds for some values of what the paper leaves out, or cannot be simulated.",
     ),
     data.problems.length > 0 && h("p", {id: "problems", class: "bad"}, data.problems.join(" · ")),

@@ -2,6 +2,7 @@
 
 const barText = ({value, unit}) => quantity(value, unit);
 const barHeight = chips => 130 + 38 * chips.length; // px
+const HATCHES = ["", "/", "x", "."]; // of a colour that is used again
 const chipAxis = {title: "", autorange: "reversed", automargin: true, type: "category"};
 
 // One card for a metric: a bar a chip, with what measured machines reach where rows tell.
@@ -25,8 +26,22 @@ function metricBars(plot, data, name, chips) {
   });
   const better = data.better[name] === "max" ? "more is better" : "less is better";
   const title = `${data.names[name]}${name === data.answer.objective ? ", the objective" : ""}: ${better}`;
-  const x = {title: shown ? `${data.names[name]} [${shown}]` : data.names[name], rangemode: "tozero"};
+  const x = {title: shown && `[${shown}]`, rangemode: "tozero"};
   plot(title, bars, x, {...chipAxis, categoryorder: "array", categoryarray: known.map(label)}, {barmode: "overlay"}, barHeight(known));
+}
+
+// A look for each part of the time: its usual colour, or one that is free; hatched where all are taken.
+function partLooks(keys, usual) {
+  const used = keys.map(() => null),
+    times = color => used.filter(other => other === color).length;
+  keys.forEach((key, i) => (used[i] = usual[key] && !times(usual[key]) ? usual[key] : null));
+  return keys.map((key, i) => {
+    if (used[i]) return {color: used[i]};
+    const color = SERIES.toSorted((a, b) => times(a) - times(b))[0],
+      hatch = HATCHES[times(color)];
+    used[i] = color;
+    return {color, pattern: {shape: hatch, fgcolor: "--paper", bgcolor: color, fillmode: "replace", size: 6}};
+  });
 }
 
 // Shares of the work by resource, a bar a chip.
@@ -35,19 +50,20 @@ function timeBars(plot, data, chips) {
     order = Object.keys(data.colours),
     place = key => (order.indexOf(key) < 0 ? order.length : order.indexOf(key));
   const keys = [...new Set(chips.flatMap(chip => Object.keys(chip.seconds_by_bound)))].sort((a, b) => place(a) - place(b));
+  const looks = partLooks(keys, data.colours);
   const traces = keys
     .map((key, i) => ({
       type: "bar", orientation: "h", name: plain(partName(key)), y: chips.map(chip => plain(chip.chip)),
       x: chips.map((chip, j) => (100 * Math.max(chip.seconds_by_bound[key] ?? 0, 0)) / (totals[j] || 1)),
-      marker: {color: data.colours[key] ?? SERIES[i % SERIES.length]}, hovertemplate: "%{y}: %{x:.1f} %",
+      marker: looks[i], hovertemplate: "%{y}: %{x:.1f} %",
     }))
     .filter(trace => Math.max(...trace.x) >= 0.5);
-  plot("Where the time goes", traces, {title: "share of work [%]", range: [0, 100]}, chipAxis, {barmode: "stack"}, barHeight(chips) + 60);
+  plot("Where the time goes", traces, {title: "share of work [%]", range: [0, 100]}, chipAxis, {barmode: "stack"}, barHeight(chips));
 }
 
 function allMetrics(data, chips) {
   const names = [...new Set(chips.flatMap(chip => Object.keys(chip.metrics)))];
-  const rows = names.map(name => [name, ...chips.map(chip => (chip.metrics[name] ? barText(chip.metrics[name]) : "–"))]);
+  const rows = names.map(name => [named(data.names[name], name), ...chips.map(chip => (chip.metrics[name] ? barText(chip.metrics[name]) : "–"))]);
   return answerTable("metrics", "All metrics", ["metric", ...chips.map(chip => chip.chip)], rows);
 }
 

@@ -36,13 +36,13 @@ function fleetPlots(data, pools) {
 }
 
 startAnswer(data => {
-  const pools = data.fleets.flatMap(fleet => fleet.models.map(model => ({...model, name: `${fleet.chip}, ${model.model}`})));
-  add(answerText("day", `${data.day.text}. Physics ${data.physics}.`), answerText("systems", data.systems));
+  const pools = data.fleets.flatMap(fleet => fleet.models.map(model => ({...model, chip: fleet.chip, name: `${fleet.chip}, ${model.model}`})));
+  add(answerText("day", `${data.day.text}. Physics ${data.physics}.`), answerText("systems", `${capital(data.systems)}.`));
   fleetPlots(data, pools);
   const head = ["chip", "fleet", "chips owned", "chip-hours, h", "utilisation, %", "energy, kWh", "owned", "a Mtoken", "rented", "a Mtoken"];
   add(answerTable("fleets", "A day", head, data.fleets.filter(fleet => !fleet.why_not).flatMap(fleet => ["scaled", "fixed"].map(name => fleetRow(fleet, name))), ["fleet"]));
   const notes = pools.flatMap(pool =>
-    [pool.text, pool.note, pool.stack_basis && pool.stack_basis.text, pool.extrapolated].filter(Boolean).map(text => `${pool.name}: ${text}`),
+    [pool.text, pool.note, pool.stack_basis && pool.stack_basis.text, pool.extrapolated].filter(Boolean).map(text => (text.startsWith(`${pool.model}, `) ? `${pool.chip}: ${text}` : `${pool.name}: ${text}`)),
   );
   const refused = data.fleets.filter(fleet => fleet.why_not).map(fleet => `${fleet.chip}: ${fleet.why_not}`);
   add(answerNotes("Notes and assumptions", [...notes, ...refused, ...data.assumptions]));

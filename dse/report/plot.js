@@ -7,8 +7,12 @@ const SCALE = [
   [1, "--scale-high"],
 ];
 
+const inks = new Map(); // colours by scheme and variable: each look at the style lays out the page again
+
 function ink(variable) {
-  return getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+  const key = `${document.documentElement.dataset.scheme} ${variable}`;
+  if (!inks.has(key)) inks.set(key, getComputedStyle(document.documentElement).getPropertyValue(variable).trim());
+  return inks.get(key);
 }
 
 function series(index) {

@@ -107,17 +107,17 @@ def build_comparison_page(document: CompareDocument, best: str, shown: Sequence[
         best: which chip is best in the objective, in words.
         shown: metrics that have bars.
     """
+    known = [name for side in document.chips for name in side.metrics]
     data = {
         "answer": document,
         "best": best,
         "shown": list(shown),
-        "names": {name: plain_name(name) for name in shown},
+        "names": {name: plain_name(name) for name in dict.fromkeys((*shown, *known))},
         "better": {name: METRICS[name].better for name in shown},
         "colours": RESOURCE_COLOURS,
         "parts": PART_NAMES,
         "settings": {address: setting_name(address) for side in document.chips for address in side.knobs},
-        "prefixes": [list(pair) for pair in PREFIXES],
-        "scaled": sorted(PREFIXED_UNITS),
+        **_unit_prefixes(),
     }
     return _answer_page("compared", f"Comparison: {', '.join(side.chip for side in document.chips)}", data)
 
@@ -139,7 +139,23 @@ def build_calibration_page(document: CalibrateDocument) -> str:
     Args:
         document: of the calibration.
     """
-    return _answer_page("calibrated", f"Calibration on {document.file}", document)
+    data = {
+        "answer": document,
+        "names": {row.metric: plain_name(row.metric) for row in document.rows},
+        "settings": {address: setting_name(address) for address in _constant_addresses(document)},
+        **_unit_prefixes(),
+    }
+    return _answer_page("calibrated", f"Calibration on {document.file}", data)
+
+
+def _constant_addresses(document: CalibrateDocument) -> list[str]:
+    """Addresses of the constants that a calibration fitted or could not determine."""
+    return [*(constant.address for constant in document.constants), *document.undetermined]
+
+
+def _unit_prefixes() -> dict[str, Any]:
+    """What a page needs to write quantities with the prefixes of the terminal."""
+    return {"prefixes": [list(pair) for pair in PREFIXES], "scaled": sorted(PREFIXED_UNITS)}
 
 
 def build_validation_page(document: ValidationDocument) -> str:

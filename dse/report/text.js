@@ -99,7 +99,11 @@ function called(key) {
 // A name as it is read: of a metric or knob in words, with its address where the pointer rests; others may break after dots and underscores.
 function name(text) {
   const words = called(text);
-  if (words !== String(text)) return [h("span", {class: "metric", title: `${text}: ${columnOf(text).doc}`}, words)];
+  return words === String(text) ? breakable(text) : [h("span", {class: "metric", title: `${text}: ${columnOf(text).doc}`}, words)];
+}
+
+// A name or address that may break after dots and underscores.
+function breakable(text) {
   return String(text)
     .split(/(?<=[._])/)
     .flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));

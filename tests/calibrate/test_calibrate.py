@@ -47,7 +47,7 @@ def test_what_is_written_composes(sample: Calibration, tmp_path: Path) -> None:
     entry = config["mapping"]["stack"]["hbm_efficiency"]
     assert (entry["source"], entry["fitted_on"]) == ("fitted", ["a100"])
     assert entry["value"] == pytest.approx(sample.fitted.values[1], rel=1e-3)
-    assert 'title: "simulated"' in (tmp_path / "mine" / "calibration.html").read_text()
+    assert "Measured and simulated" in (tmp_path / "mine" / "calibration.html").read_text()
 
 
 def test_what_rows_do_not_say_is_named() -> None:
@@ -154,7 +154,11 @@ GEMM = "mapping=tensor_parallel workload=gemm workload.shapes=[1x512x512]"
             "fit=[chip.hbm.strided_row_overhead]",
             "give a range, as in chip.hbm.strided_row_overhead=0..20 s",
         ),
-        (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[chip.hbm.strided_row_overhead=9..2 ns]", "is not a range within"),
+        (
+            f"a,,{GEMM},,latency,5,us,calibration,\n",
+            "fit=[chip.hbm.strided_row_overhead=9..2 ns]",
+            "is not a range, low end first, within",
+        ),
         (f"a,,{GEMM},,latency,5,us,calibration,\n", "fit=[]", "name the constants to fit"),
     ],
 )

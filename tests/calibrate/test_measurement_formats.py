@@ -92,7 +92,7 @@ def test_exports_of_both_programs_and_formats_say_the_same() -> None:
         ),
         ("metrics_after.prom", "generation_tokens_total{", "generation_tokens_total ", "is no sample"),
         ("metrics_after.prom", "} 4.7", "} many", "'many' is no number"),
-        ("metrics_after.prom", "vllm:", "other:", "no metric of vLLM"),
+        ("metrics_after.prom", "vllm:", "other:", "no metric of vLLM or SGLang"),
         ("metrics_after.prom", 'python_info{implementation="CPython"}', 'vllm:x_total{model_name="b"}', "metrics of 2 models"),
         (
             "metrics_after.prom",
@@ -143,6 +143,38 @@ def test_two_snapshots_are_what_lies_between() -> None:
     assert fitted(run) == {"ttft", "tbt", "throughput"}
     assert run.load is not None
     assert (run.load.requests, run.load.prompt, run.load.output, run.load.rate) == (24, 512.0, 32.0, 4.0)
+
+
+def sglang_snapshot(path: Path, times: int) -> Path:
+    """Counters after so many times eight requests of 512 + 32 tokens, in two series as of streamed requests and others."""
+    samples = {
+        "prompt_tokens_total": 4096, "generation_tokens_total": 256, "cached_tokens_total": 1024, "num_requests_total": 8,
+        "time_to_first_token_seconds_sum": 0.4, "time_to_first_token_seconds_count": 8,
+        "inter_token_latency_seconds_sum": 2.48, "inter_token_latency_seconds_count": 248,
+        "e2e_request_latency_seconds_sum": 2.88, "e2e_request_latency_seconds_count": 8,
+    }  # fmt: skip
+    series = [f'sglang:{name}{{model_name="m",is_streaming="{kind}"}} ' for name in samples for kind in ("true", "false")]
+    values = [times * value / 2 for value in samples.values() for _ in range(2)]
+    path.write_text("\n".join(f"{name}{value}" for name, value in zip(series, values, strict=True)))
+    return path
+
+
+def test_snapshots_of_sglang_tell_lengths_by_totals(tmp_path: Path) -> None:
+    before, after = (sglang_snapshot(tmp_path / f"{times}.prom", times) for times in (1, 4))
+    (run,) = read_measurements([before, after], FileOptions(interval=6.0))
+    found = figures(run)
+    assert (found["ttft"][0], found["tbt"][0], found["latency"][0]) == pytest.approx((0.05, 0.01, 0.36))
+    assert found["throughput"][0] == pytest.approx(3 * 256 / 6)
+    assert run.source == "SGLang /metrics"
+    assert run.settings == {"inference_engine": "sglang"}
+    assert run.load is not None
+    assert (run.load.requests, run.load.prompt, run.load.output, run.load.rate) == (24, 512.0, 32.0, 4.0)
+    assert any("25% of prompt tokens" in note for note in run.notes)
+    with pytest.raises(DesignError, match="a snapshot of SGLang after one of another server"):
+        read_measurements([FILES / "metrics_before.prom", after], FileOptions(interval=6.0))
+    after.write_text(after.read_text().replace("prompt_tokens_total", "prompt_total"))
+    with pytest.raises(DesignError, match="no counter prompt_tokens_total"):
+        read_measurements([after])
 
 
 def test_three_snapshots_are_two_runs(tmp_path: Path) -> None:

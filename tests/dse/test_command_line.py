@@ -44,6 +44,21 @@ def test_what_is_said_of_both_phases_is_said_of_each(field: str, value: Any) -> 
 
 
 MISTAKES = [
+    ("evaluate h100 llama3_8b", "'h100' is no override; did you mean chip=h100?"),
+    ("evaluate chip = h100", "without spaces around the ="),
+    ("evaluate --chip h100", "no flag '--chip'; settings have no dashes: chip=VALUE"),
+    ("evaluate chip=h100 full=true", "full is a flag and no setting: --full"),
+    ("evaluate chip=h100 --engine-args '--tensor-parallel-size two'", "no flag '--tensor-parallel-size two'"),
+    ("evaluate model=meta-llama/Llama-3-8B", "did you mean 'llama3_8b'"),
+    ("evaluate chip=h100 chip.hbm.capacity=80", "as in '80 GB'"),
+    ("explain h100", "no study 'h100'; did you mean chip=h100?"),
+    ("compare chip=[h100,h200] objective=tpot", "objective is a flag and no setting: --objective tpot"),
+    ("compare chip=[h100,h200] workload.batch=16k", "compare: workload.batch: '16k' is not a number"),
+    ("compare chip=[h100,h200] --out .", "compare --out: . is a folder; name a file in it, as in --out compare.html"),
+    ("capacity chip=h200 device=4", "no setting 'device'; did you mean devices=?"),
+    ("capacity chip=h200 --devices 4", "no flag '--devices'; settings have no dashes: devices=VALUE"),
+    ("capacity h200 devices=4", "got h200; did you mean chip=h200?"),
+    ("fleet chip=h100 day=sinusoid", "day is a flag and no setting: --day sinusoid"),
     ("run study=quickstat", "did you mean 'quickstart'"),
     ("run", "dse run quickstart"),
     ("rn", "did you mean 'run'"),

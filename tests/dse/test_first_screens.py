@@ -4,6 +4,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import dse
 from dse.accuracy.residuals import ErrorBand
 from dse.accuracy.result_kind import ResultKind
-from dse.analysis.best_knob import find_best_knob
+from dse.analysis.best_knob import SHORT_STREAM, find_best_knob
 from dse.analysis.evaluation import Evaluation
 from dse.analysis.evaluation_screen import band_text, figure_text, lengths_text
 from dse.commands.notebook_api import StoredStudy
@@ -144,6 +145,12 @@ def test_the_best_knob_keeps_what_was_asked(line: str) -> None:
     assert not best.knob.startswith("chip.mesh.")
 
 
+def test_a_long_stream_has_no_best_knob_on_its_first_screen() -> None:
+    evaluation = dse.evaluate("chip=hbm3", "workload=stream", "workload.requests=256")
+    case = replace(evaluation.workload.cases[0], requests=SHORT_STREAM + 1)
+    assert find_best_knob(evaluation.design, replace(evaluation.workload, cases=(case,))) is None
+
+
 def test_rates_of_requests_have_no_prefix() -> None:
     assert figure_text("goodput", 0.03116) == "0.03116 requests/s"
 
@@ -173,7 +180,11 @@ def _evaluate_step(evaluation: Evaluation, line: list[str]) -> tuple[Evaluation,
     return dse.evaluate([*line, f"{best.knob}='{best.new}'"]), dict(best.changes)
 
 
-@pytest.mark.parametrize("line", [["chip=npu_dse"], ["chip=wse2", "workload=gemv"]], ids=" ".join)
+TILES = ["chip=tile_gh200", "model=qwen3_1b7", "workload.batch=[1]", "workload.prompt=256", "workload.output=8"]
+STREAM = ["chip=hbm3", "workload=stream", "workload.requests=256"]
+
+
+@pytest.mark.parametrize("line", [["chip=npu_dse"], ["chip=wse2", "workload=gemv"], TILES, STREAM], ids=" ".join)
 def test_the_best_knob_does_what_the_screen_says(line: list[str]) -> None:
     evaluation = dse.evaluate(line)
     stepped, changes = _evaluate_step(evaluation, line)
@@ -243,7 +254,9 @@ def test_an_explained_design_says_where_its_figures_do_not_hold(typed: Typed) ->
     _, out, _ = typed("explain", "chip=h100")
     assert "if its limits held" not in out
     assert "steps of the chip and their designs are" in " ".join(out.split())
-    assert "data sheet" not in typed("explain", "chip=npu_dse")[1]
+    _, out, _ = typed("explain", "chip=npu_dse", "+objectives.tpot=min")
+    assert "data sheet" not in out
+    assert re.search(r"^chip.hbm.bandwidth .*% +HBM bandwidth$", out, re.MULTILINE)
 
 
 def test_a_stored_study_is_read_once(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,24 @@ from dse.commands.fleet_output import fleet_record
 from dse.commands.sweep_output import sweep_page
 from dse.commands.validate_all import list_published_files, simulate_rows
 from dse.commands.validate_all import validation_record as validated
+from dse.documents.calibrate_document import (
+    CalibrateDocument,
+    ConstantRecord,
+    ErrorSpreadRecord,
+    MeasuredRowRecord,
+    MeasuredRunRecord,
+)
 from dse.documents.robust_document import RobustDesignRecord, RobustDocument, TurningRecord
 from dse.documents.study_records import KindOrderRecord
+from dse.evaluators.evaluation import PHYSICS_VERSION
 from dse.report.page_parts import read_page_data
 from dse.report.robustness_page import build_robustness_page
-from dse.report.standalone_pages import build_capacity_page, build_fleet_page, build_validation_page
+from dse.report.standalone_pages import (
+    build_calibration_page,
+    build_capacity_page,
+    build_fleet_page,
+    build_validation_page,
+)
 from tests.dse.test_report_page import browser
 
 __all__ = ["browser"]
@@ -102,9 +115,67 @@ def test_the_page_of_a_comparison_has_a_bar_for_each_chip_and_all_metrics(browse
     assert [sum(column) for column in zip(*shares, strict=True)] == pytest.approx(
         [100, 100], abs=1.5
     )  # small shares are not drawn
+    look = "of => of.marker.color + (of.marker.pattern?.shape ?? '')"
+    looks = page.evaluate(f"[...document.querySelector('#plots > div:last-child').data].map({look})")
+    assert len(set(looks)) == len(looks) > 3
     rows = page.evaluate("[...document.querySelectorAll('#metrics tbody tr')].length")
     assert rows == len({name for chip in chips for name in chip["metrics"]})
     assert data["best"] in page.inner_text("body")
+    page.close()
+
+
+def test_the_page_of_a_calibration_names_its_constants_and_has_a_line_for_each_figure(browser: Any, tmp_path: Path) -> None:
+    launch = "mapping.stack.operator_launch"
+    rows = [
+        MeasuredRowRecord(
+            id=f"run: {metric}", role=role, metric=metric, unit="s", measured=(low, high), before=0.02, after=after
+        )
+        for metric, role, low, high, after in (
+            ("ttft", "calibration", 0.03, 0.03, 0.025),
+            ("tbt_p99", "check", 0.01, 0.04, None),
+        )
+    ]
+    spread = ErrorSpreadRecord(rows=1, median=0.1, p90=0.1, worst=0.1)
+    document = CalibrateDocument(
+        file="mine.json",
+        physics=PHYSICS_VERSION,
+        seed=0,
+        simulations=3,
+        overrides=[],
+        constants=[
+            ConstantRecord(
+                address=launch,
+                unit="s",
+                before=4e-6,
+                after=7.55e-6,
+                interval=(6e-6, 9e-6),
+                range=(0.0, 1.0),
+                determined="roughly",
+            )
+        ],
+        errors={"calibration, after": spread},
+        warnings=["no held-out error: set folds=5"],
+        rows=rows,
+        runs=[MeasuredRunRecord(name="run", source="vllm bench serve", model="", notes=["one file says little"])],
+        undetermined={"mapping.stack.hbm_efficiency": "no figure depends on it"},
+    )
+    (tmp_path / "page.html").write_text(build_calibration_page(document), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 844}, is_mobile=True)
+    page.goto((tmp_path / "page.html").as_uri())
+    page.wait_for_function("document.querySelector('#plots > div:last-child .main-svg .ytick')", timeout=60_000)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [390, 390]
+    cells = page.evaluate("[...document.querySelectorAll('#constants tbody td')].map(of => of.innerText)")
+    assert cells == [f"stack operator launch\n{launch}", "4 µs", "7.55 µs", "6 µs to 9 µs", "roughly"]
+    figures = page.evaluate("[...document.querySelectorAll('#figures tbody tr')].map(of => of.innerText.split('\\t').slice(1))")
+    assert figures == [
+        ["time to first token", "calibration", "30 ms", "20 ms", "\N{MINUS SIGN}33.3 %", "25 ms", "\N{MINUS SIGN}16.7 %"],
+        ["time between tokens, p99", "check", "10 ms to 40 ms", "20 ms", "holds", "none", "none"],
+    ]
+    assert page.evaluate(BOXES, ".gtitle")[0]["right"] <= 390
+    said = page.inner_text("body")
+    assert all(
+        text in said for text in ("1 constant fitted to 1 of 2 figures", "no figure depends on it", "one file says little")
+    )
     page.close()
 
 

@@ -46,8 +46,8 @@ MAX_RESULTS = 1_000
 MAX_REQUESTS = 2_000_000
 """Most entries of a list with one a request."""
 KNOWN = (
-    "JSON of vllm bench serve, sglang.bench_serving, trtllm-bench, GenAI-Perf or AIPerf, vLLM's /metrics, a trace or table of "
-    "torch.profiler, a CSV of nsys stats, or rows of dse validate"
+    "JSON of vllm bench serve, sglang.bench_serving, trtllm-bench, GenAI-Perf or AIPerf, /metrics of vLLM or SGLang, a "
+    "trace or table of torch.profiler, a CSV of nsys stats, or rows of dse validate"
 )
 """What is read, for messages."""
 

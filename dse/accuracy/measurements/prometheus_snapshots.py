@@ -1,7 +1,8 @@
-"""Snapshots of vLLM's ``/metrics`` as measured runs: the difference of two, or all since the start.
+"""Snapshots of vLLM's and SGLang's metrics as measured runs: a difference, or all since the start.
 
-Names are those of vllm/v1/metrics/loggers.py at commit 005a810 and later ones. Percentiles are known by the buckets of
-histograms only, so that such a figure is a range.
+Names are those of vllm/v1/metrics/loggers.py at commit 005a810 and later ones, and of SGLang's collector of metrics, whose
+counters of tokens and requests grow as requests end (read in public copies, the commit is not known). Percentiles are known by
+the buckets of histograms only, so that such a figure is a range.
 """
 
 import math
@@ -15,7 +16,8 @@ from dse.space.errors import DesignError
 
 SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-PREFIX = "vllm:"
+SERVERS = {"vllm:": ("vLLM", "vllm_v1"), "sglang:": ("SGLang", "sglang")}
+"""Servers by what the names of their metrics begin with: a title, and the inference engine."""
 HISTOGRAMS = {
     "time_to_first_token_seconds": "ttft",
     "request_time_per_output_token_seconds": "tpot",
@@ -39,25 +41,27 @@ class MetricSnapshot:
         buckets: of histograms, cumulative counts by upper end.
         finished: requests by the reason for which they ended.
         models: names of models.
+        prefix: what the names begin with, of `SERVERS`.
     """
 
     values: dict[str, float] = field(default_factory=dict)
     buckets: dict[str, dict[float, float]] = field(default_factory=dict)
     finished: dict[str, float] = field(default_factory=dict)
     models: set[str] = field(default_factory=set)
+    prefix: str = ""
 
 
 def is_prometheus_text(head: str) -> bool:
     """Whether a text begins as one of Prometheus does."""
     line = next((line for line in head.splitlines() if line.strip()), "")
-    return line.startswith(("# HELP ", "# TYPE ")) or (line.startswith(PREFIX) and SAMPLE.fullmatch(line) is not None)
+    return line.startswith(("# HELP ", "# TYPE ")) or (line.startswith(tuple(SERVERS)) and SAMPLE.fullmatch(line) is not None)
 
 
 def read_snapshot(path: Path, lines: Iterable[str]) -> MetricSnapshot:
-    """Counters of vLLM in one snapshot of its metrics.
+    """Counters of a server in one snapshot of its metrics.
 
     Raises:
-        DesignError: a line that is no sample, no metric of vLLM, or several models.
+        DesignError: a line that is no sample, no metric of a known server, or several servers or models.
     """
     snapshot = MetricSnapshot()
     for number, line in enumerate(lines, start=1):
@@ -68,10 +72,14 @@ def read_snapshot(path: Path, lines: Iterable[str]) -> MetricSnapshot:
         match = SAMPLE.fullmatch(line.rstrip("\r\n"))
         if match is None:
             raise DesignError(f"{path}: line {number}: {line.strip()[:60]!r} is no sample of Prometheus' text format")
-        if match[1].startswith(PREFIX):
-            _add_sample(snapshot, f"{path}: line {number}", match[1].removeprefix(PREFIX), match[2] or "", match[3])
+        start, colon, name = match[1].partition(":")
+        if (prefix := start + colon) in SERVERS:
+            if snapshot.prefix not in ("", prefix):
+                raise DesignError(f"{path}: metrics of vLLM and of SGLang; take a snapshot of one server")
+            snapshot.prefix = prefix
+            _add_sample(snapshot, f"{path}: line {number}", name, match[2] or "", match[3])
     if not snapshot.values:
-        raise DesignError(f"{path}: no metric of vLLM, whose names begin with {PREFIX}")
+        raise DesignError(f"{path}: no metric of vLLM or SGLang, whose names begin with {' or '.join(SERVERS)}")
     if len(snapshot.models) > 1:
         raise DesignError(f"{path}: metrics of {len(snapshot.models)} models; take a snapshot of one server")
     return snapshot
@@ -98,16 +106,19 @@ def read_interval(path: Path, before: MetricSnapshot | None, after: MetricSnapsh
         if count > 0:
             figures.add(f"{name} mean (s)", change.values.get(f"{name}_sum", math.nan) / count, kind)
             figures.figures += _percentile_ranges(figures, name, kind, change.buckets.get(name, {}), count)
+    title, engine = SERVERS[after.prefix]
     failed = sum(change.finished.get(reason, 0.0) for reason in FAILED_REASONS)
+    failed += change.values.get("num_aborted_requests_total", 0.0)
     requests = sum(change.finished.values()) or change.values.get("e2e_request_latency_seconds_count", 0.0)
     if not requests:
         raise DesignError(f"{path}: no request ended in this time; nothing was measured")
     figures.refuse_failures(int(failed), int(requests))
-    lengths = [_mean(change.values, f"request_{kind}_tokens") for kind in ("prompt", "generation")]
-    if None in lengths:
-        raise DesignError(f"{path}: no histogram request_prompt_tokens or request_generation_tokens, which the load needs")
+    prompt, output = (_mean_length(change, kind, requests) for kind in ("prompt", "generation"))
+    if prompt is None or output is None:
+        raise DesignError(f"{path}: no {_length_names(after.prefix)}, which the load needs")
     figures.notes.append("lengths of single requests are not in snapshots: all requests have the mean lengths")
-    hits, queries = (change.values.get(f"prefix_cache_{name}_total", 0.0) for name in ("hits", "queries"))
+    cached = ("cached_tokens", "prompt_tokens") if after.prefix == "sglang:" else ("prefix_cache_hits", "prefix_cache_queries")
+    hits, queries = (change.values.get(f"{name}_total", 0.0) for name in cached)
     if queries and hits / queries > MIN_HIT_SHARE:
         figures.notes.append(
             f"{hits / queries:.0%} of prompt tokens came from the prefix cache; the simulated load has no prefixes"
@@ -116,14 +127,14 @@ def read_interval(path: Path, before: MetricSnapshot | None, after: MetricSnapsh
         figures.notes.append("no time between snapshots: set interval='60 s' for rates, or workload.rate, or concurrency=N")
     else:
         figures.add("generation_tokens (token/s)", change.values.get("generation_tokens_total", 0.0) / seconds, "throughput")
-    load = MeasuredLoad(int(requests), lengths[0] or 1.0, lengths[1] or 1.0, requests / seconds if seconds else None)
+    load = MeasuredLoad(int(requests), prompt or 1.0, output or 1.0, requests / seconds if seconds else None)
     model = next(iter(after.models), "")
     return MeasuredRun(
-        "vLLM /metrics",
+        f"{title} /metrics",
         name_run(path, 1),
         figures.finish(),
         load,
-        {"inference_engine": "vllm_v1"},
+        {"inference_engine": engine},
         model[:80],
         tuple(figures.notes),
     )
@@ -155,8 +166,10 @@ def _difference(path: Path, before: MetricSnapshot, after: MetricSnapshot) -> Me
     """What counters grew by.
 
     Raises:
-        DesignError: one that falls, or is no number.
+        DesignError: one that falls, or is no number, or snapshots of two servers.
     """
+    if before.prefix not in ("", after.prefix):
+        raise DesignError(f"{path}: a snapshot of {SERVERS[after.prefix][0]} after one of another server")
     counters = {
         name: value - before.values.get(name, 0.0)
         for name, value in after.values.items()
@@ -171,9 +184,10 @@ def _difference(path: Path, before: MetricSnapshot, after: MetricSnapshot) -> Me
     fallen = fallen or next((name for name, ends in buckets.items() if not all(value >= 0 for value in ends.values())), "")
     if fallen:
         raise DesignError(
-            f"{path}: {PREFIX}{fallen} falls from one snapshot to the next: give the earlier first, of one start of the server"
+            f"{path}: {after.prefix}{fallen} falls from one snapshot to the next: give the earlier first, of one start of the "
+            "server"
         )
-    return MetricSnapshot(counters, buckets, finished, after.models)
+    return MetricSnapshot(counters, buckets, finished, after.models, after.prefix)
 
 
 def _percentile_ranges(
@@ -195,6 +209,17 @@ def _percentile_ranges(
     return ranges
 
 
-def _mean(values: Mapping[str, float], name: str) -> float | None:
-    count = values.get(f"{name}_count", 0.0)
-    return values.get(f"{name}_sum", 0.0) / count if count else None
+def _mean_length(change: MetricSnapshot, kind: str, requests: float) -> float | None:
+    """Mean tokens of a request: vLLM's histogram, or SGLang's counter over requests that ended; None without these."""
+    if change.prefix == "sglang:":
+        tokens = change.values.get(f"{kind}_tokens_total")
+        return None if tokens is None else tokens / requests
+    count = change.values.get(f"request_{kind}_tokens_count", 0.0)
+    return change.values.get(f"request_{kind}_tokens_sum", 0.0) / count if count else None
+
+
+def _length_names(prefix: str) -> str:
+    """Names of what tells lengths, for messages."""
+    if prefix == "sglang:":
+        return "counter prompt_tokens_total or generation_tokens_total"
+    return "histogram request_prompt_tokens or request_generation_tokens"

@@ -150,7 +150,9 @@ def _run_capacity(typed: Namespace) -> int:
     names, words = split_words(typed.words)
     _refuse_engine_args(typed)
     if names:
-        raise DesignError(f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}")
+        raise DesignError(
+            f"capacity: expected devices=N or rate=R, and overrides, got {' '.join(names)}{_choice_hint(names[0])}"
+        )
     own_page = typed.out and not _names_folder(typed, "capacity")
     out = Path(typed.out) if own_page else Path("runs") / "capacity" / "capacity.html"
     words = _with_target_engine(typed, words)
@@ -217,13 +219,21 @@ def _refuse_engine_args(typed: Namespace, *, alone: bool = True) -> None:
         raise DesignError(f"--engine-args: prints text for one answer; remove it, or {'--json' if alone else '--from'}")
 
 
+def _choice_hint(name: str) -> str:
+    """What a bare word may stand for, as the end of an error; empty string where it is the name of nothing."""
+    from dse.config.override_syntax import suggest_assignment
+
+    suggestion = suggest_assignment(name)
+    return f"; {suggestion}" if suggestion else ""
+
+
 def _run_fleet(typed: Namespace) -> int:
     from dse.analysis.fleet import find_fleets, parse_query
     from dse.commands.fleet_output import write_fleets
 
     names, words = split_words(typed.words)
     if names:
-        raise DesignError(f"fleet: expected overrides and flags, got {' '.join(names)}")
+        raise DesignError(f"fleet: expected overrides and flags, got {' '.join(names)}{_choice_hint(names[0])}")
     flags = {name: getattr(typed, name) for name in ("day", "peak", "spare", "cold_start", "shares", "portfolio", "rent", "by")}
     out = Path(typed.out) if typed.out else Path("runs") / "fleet" / "fleet.html"
     with compile_notice("fleet"):

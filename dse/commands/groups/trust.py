@@ -255,9 +255,9 @@ Figures of role check and report are shown, never fitted. Writes runs/NAME/calib
 command that uses them.
 
 A FILE is a result of vllm bench serve or sglang.bench_serving, a report of trtllm-bench, an export of GenAI-Perf or AIPerf,
-snapshots of vLLM's /metrics, a trace or table of torch.profiler, or a CSV of nsys stats; the content says which. Chip and model
-are yours to name. Without fit= it says which constants of the stack the figures determine, and fits these. Or one FILE has the
-columns of dse validate; then overrides of the command line stand before those of each row, and fit= is needed.
+snapshots of /metrics of vLLM or SGLang, a trace or table of torch.profiler, or a CSV of nsys stats; the content says which.
+Chip and model are yours to name. Without fit= it says which constants of the stack the figures determine, and fits these. Or
+one FILE has the columns of dse validate; then overrides of the command line stand before those of each row, and fit= is needed.
 
 options:
   fit=[ADDRESS,ADDRESS=LOW..HIGH UNIT]   constants to fit; a range replaces the declared one
