@@ -5,6 +5,9 @@ Blocking, an item takes what its rounds take one after the other:
     load(Q, K) + spread(Q) + sum over blocks of keys [spread(K) + max(Q K^T, load(V)) + softmax + spread(V) + max(P V, load(K))]
     + divide + sums(O)
 
+but for what is `hidden`: keys of a next block are spread while those of the group that heard of values last multiply these, and
+tiles that are no root of a row load an item's first keys while outputs before it are summed.
+
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product; of an
 odd number of items, all of the last one. `LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
@@ -175,6 +178,7 @@ class ItemWork(NamedTuple):
     outputs: Any
     spread_queries: Any
     spread_keys: Any
+    spread_values: Any
 
 
 def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
@@ -192,6 +196,8 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
         blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
         late + max(queued - late, 0) = max(late, queued)
         spread + behind, of which `behind` has subtracted what `spread` has
+        spread(V) + wait(K) + spread(K) - min(spread(V), wait(K) + spread(K)) = max(spread(V), wait(K) + spread(K)), `hidden`
+        loads(K) + sums(O) - min(loads(K), sums(O)) = max(loads(K), sums(O)), the rest of `hidden`
         waves x channel + left, of which `left` has subtracted the last values
         together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
 
@@ -216,7 +222,7 @@ def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
     """Attention time saved if exchanges between tiles took no time. [s]"""
     work = item_work(task, *machine[:2])
     spent = _spent(task, machine, work)
-    free = _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "behind", "sent"), 0.0))
+    free = _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "hidden", "behind", "sent"), 0.0))
     return _seconds(task, spent, work) - _seconds(task, free, work)
 
 
@@ -229,7 +235,7 @@ def time_by_resource(task: AttentionTask, machine: TileMachine) -> dict[str, Any
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0, "statistics": 0.0, "outputs": 0.0},
-        {"spread": 0.0, "behind": 0.0, "sent": 0.0},
+        {"spread": 0.0, "hidden": 0.0, "behind": 0.0, "sent": 0.0},
         dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued", "first_word", "last_values"), 0.0)
         | {"turns": SplitKvTimes(), "apart": _apart(task, machine, idle=True)},
         {"vector": 0.0, "softmax": 0.0, "divided": 0.0, "apart": 0.0},
@@ -261,7 +267,7 @@ def item_work(
 ) -> ItemWork:
     """Time parts of one item of a group, mean over items; `given_counts` may give its known counts."""
     counts, blocks, masked, nbytes = given_counts or item_counts(task)
-    spread, statistics, outputs, behind, sent, queries, keys = _exchanges(task, fabric, blocks, nbytes)
+    spread, statistics, outputs, behind, sent, queries, keys, values = _exchanges(task, fabric, blocks, nbytes)
     weights, scaled, divided = _vectors(task, engines, blocks, masked)
     vector, turns_ = weights + scaled + divided, maximum(blocks, 1.0)
     product, result = _products(task, engines)
@@ -271,7 +277,7 @@ def item_work(
         combined = combined - where(task.tiling.rows > 1, 0.0, hidden)
     return ItemWork(
         counts, blocks, nbytes, product, result, spread, combined, vector, behind, sent, weights / turns_, divided,
-        statistics, outputs, queries, keys,
+        statistics, outputs, queries, keys, values,
     )  # fmt: skip
 
 
@@ -294,13 +300,13 @@ def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMe
 
 def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTimes:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_, late, away, queued, first_word, last_values = _memory(task, machine, work)
+    hbm, opening, channel, ends, turns_, late, away, queued, first_word, last_values, hidden = _memory(task, machine, work)
     matrix = work.blocks * (work.product + work.result)
     pair = _pair(task, machine, work, channel) if np.any(task.paired_blocks == 2) else None
     return ItemTimes(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
         work.behind, work.sent, queued, pair, machine.engines.least is not None, first_word, last_values, work.softmax,
-        work.divided, work.statistics, work.outputs,
+        work.divided, work.statistics, work.outputs, hidden,
     )  # fmt: skip
 
 
@@ -407,9 +413,9 @@ def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
 
 
 def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, ...]:
-    """Time of an item's multicasts; then `statistics`, `outputs`, `behind` and `sent` of `ItemTimes`; queries', keys'."""
+    """Time of an item's multicasts; then `statistics`, `outputs`, `behind` and `sent` of `ItemTimes`; of Q, K and V."""
     queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
-    return queries + blocks * (keys + values), 2 * statistics, outputs, behind, blocks * sent, queries, keys
+    return queries + blocks * (keys + values), 2 * statistics, outputs, behind, blocks * sent, queries, keys, values
 
 
 def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
@@ -425,12 +431,15 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
 
     def time_collective(pattern: str, along: str, nbytes: Any) -> Any:
         shape, sides = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
-        if pattern in ("lead", "send"):
-            taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **sides)
+        if pattern == "lead":
+            taken = collective.multicast_lead_time(shape, fabric, turn, **sides)
+        elif pattern == "send":
+            taken = collective.multicast_send_time(shape, fabric, **sides)
         else:
             taken = collective.seconds(shape, fabric, pattern=pattern, **sides)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
 
+    turn = time_collective("reduce", "row", task.tiling.queries * STATISTIC) / maximum(cols - 1.0, 1.0)
     keys, values = (time_collective("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
     statistics = time_collective(AGAIN, "row", task.tiling.queries * STATISTIC)
     last = time_collective("multicast", "column", v_bytes) - values
@@ -494,9 +503,9 @@ def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple
 
 def _memory(
     task: AttentionTask, machine: TileMachine, work: ItemWork
-) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away`, `queued`, `first_word` and `last_values` of
-    `ItemTimes`.
+) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away`, `queued`, `first_word`, `last_values` and
+    `hidden` of `ItemTimes`.
     """
     shape, tiling, fabric, memory, counts = task.shape, task.tiling, machine.fabric, machine.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
@@ -518,6 +527,7 @@ def _memory(
         waiting = together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
         return 2 * way + memory.latency + fabric.post + waiting
 
+    hidden: Any = 0.0
     if shape.latent:
         opening = time_load(numbers + 0.0 * k_bytes, q_bytes)
         waited = blocks * time_load(k_bytes + v_bytes)
@@ -531,6 +541,11 @@ def _memory(
         waited = waits.seconds(
             time_load(k_bytes), time_load(v_bytes), blocking=task.of.strands == 1, of_box=machine.engines.least is not None
         )
+        if task.of.strands == 1:
+            hidden = waits.hidden_spread(time_load(k_bytes), work.spread_values)
+            # outputs are summed at the roots of rows, beside which other tiles of a group load the next item's first keys
+            early = (together - minimum(together, tiling.rows)) * k_bytes * memory.crowded
+            hidden = hidden + (1 - 1 / counts.waves) * minimum(early, work.outputs)
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def time_channel(columns: Any) -> Any:
@@ -553,8 +568,12 @@ def _memory(
         beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, time_load(0.0)), 0.0)
     first = before + beside
     # of a box not counted: it is less where products are longer
-    hidden = shape.latent or task.of.strands > 1 or machine.engines.least is not None
-    again = 0.0 if hidden else maximum(first + others * stored - product, 0.0)
+    uncounted = shape.latent or task.of.strands > 1 or machine.engines.least is not None
+    again = (
+        0.0
+        if uncounted
+        else _waits_again(first + others * stored, together * v_bytes * memory.crowded, others / together, product)
+    )
     flight = minimum(counts.waves, task.of.strands)
     late = first + maximum(where(counts.waves > task.of.strands, others * stored, 0.0), (counts.waves - 1) * again)
     away = fabric.post + way
@@ -565,7 +584,25 @@ def _memory(
     alike = columns * flight * flight / maximum(work.blocks * counts.waves, 1.0)
     last_values = maximum(alike, 1.0) * v_bytes * memory.byte
     hbm, first_word = opening + together * stored + waited, time_load(0.0)
-    return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values
+    return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values, hidden
+
+
+def _waits_again(burst: Any, values: Any, others: Any, product: Any) -> Any:
+    """Time by which a group's first values wait for what other groups store and load, in every wave. [s]
+
+    A group stores, loads what an item begins with, in a time A, and then values, in a time v. Of n groups that ask at once, the
+    first one's values come behind what n - 1 others load, by (n - 1) A - S beside its product S. The groups end the item one
+    after the other, over a time max(S - v, (n - 1) v). Where that is longer than A, others ask when the first one's values
+    have come, and groups drift apart until none waits; else the next item is as this one.
+
+    Args:
+        burst: that all others store and load, (n - 1) A. [s]
+        values: v. [s]
+        others: n - 1. [-]
+        product: S. [s]
+    """
+    alike = maximum(product - values, others * values) * others <= burst
+    return where(alike, maximum(burst - product, 0.0), 0.0)
 
 
 def attention_activity(task: AttentionTask) -> Activity:

@@ -43,6 +43,7 @@ class ItemTimes(NamedTuple):
         last_values: that channels move the last values, which come after the last keys.
         softmax, statistics: of `vector` and `combined`, what is between both products of a block of keys.
         divided, outputs: of `vector` and `combined`, what is after the last product.
+        hidden: of `spread`, multicasts of keys that are beside those of the values before.
     """
 
     hbm: Any
@@ -68,11 +69,12 @@ class ItemTimes(NamedTuple):
     divided: Any = 0.0
     statistics: Any = 0.0
     outputs: Any = 0.0
+    hidden: Any = 0.0
 
     @property
     def seconds(self) -> Any:
         """Time of one item: memory, collectives, and both engines. [s]"""
-        return self.hbm + self.spread + self.combined + self.vector + self.matrix
+        return self.hbm + (self.spread - self.hidden) + self.combined + self.vector + self.matrix
 
 
 def split_kv_seconds(spent: ItemTimes, waves_: Any, left: Any) -> Any:
@@ -127,6 +129,20 @@ class LoadWaits(NamedTuple):
     spread_keys: Any
     idle: Any
     meanwhile: Any
+
+    def hidden_spread(self, keys: Any, spread_values: Any) -> Any:
+        """Time of multicasts of keys that are beside those of values, where a tile does one thing after the other. [s]
+
+        The tile that loads both multiplies values while the others hear of them, and has the next keys before they do:
+
+            max(spread(V), wait(K) + spread(K)) = spread(V) + wait(K) + spread(K) - min(spread(V), wait(K) + spread(K))
+
+        Args:
+            keys: of the load of a block, of all tiles of a group that share a channel.
+            spread_values: of the multicast of a block of values.
+        """
+        waited = maximum(keys - self.result, 0.0)
+        return (self.blocks - 1) * minimum(spread_values, waited + self.spread_keys)
 
     def seconds(self, keys: Any, values: Any, *, blocking: bool, of_box: bool) -> Any:
         """Time for which a tile's products wait for the keys and values of an item after its first keys. [s]

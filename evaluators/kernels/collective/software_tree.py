@@ -43,7 +43,7 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
-def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Any, **cut: Any) -> Any:
     """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 
