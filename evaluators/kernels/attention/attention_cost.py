@@ -10,7 +10,9 @@ tiles that are no root of a row load an item's first keys while outputs before i
 
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product; of an
-odd number of items, all of the last one. `LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
+odd number of items, all of the last one. Strands whose weights take longer than products go in step: each multiplies values
+after the other one has, and before either goes on with its next keys, so that a block but the last takes two P V.
+`LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
 
 Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
 has the time.
@@ -344,8 +346,9 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
     if not spent.of_box:  # less where products are longer, which may be beside longer vector instructions
         last = last + maximum(spent.softmax + spent.statistics - work.result, 0.0)
     engines = (waves_ - odd) * maximum(spent.matrix, spent.vector) + where(odd > 0, item, last)
-    engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
-    tiles = maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind
+    # in step, products of values of one strand go before the other one's next scores
+    alone = ceil_div(waves_, 2) * item + (waves_ - odd) / 2 * (maximum(work.blocks, 1.0) - 1) * work.result
+    tiles = minimum(maximum(engines, alone), waves_ * item) + spent.opening + spent.late + spent.ends + spent.behind
     return served.overlapped_seconds(tiles, channels, served.AHEAD) + spent.apart
 
 
@@ -482,6 +485,8 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
             of_box=machine.engines.least is not None,
         ),
         way=load_seconds + load(0.0 * o_bytes),
+        idle=load(0.0 * o_bytes),
+        last_values=load(v_bytes) - load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
     )
