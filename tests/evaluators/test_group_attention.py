@@ -116,7 +116,7 @@ def test_events_play_what_the_closed_form_says(dataflow: str, word: str, placeme
     """As near as attention by itself on a mesh of NPU cores.
 
     Narrow links bind it, and in several rows the closed form has all blocks of a column on one of them, where events know which
-    come from the core that asks. Two strands of small groups (`flat_async`) meet at engines: the closed form is up to 24 % below.
+    come from the core that asks. Two strands of small groups (`flat_async`) meet at engines: it is up to 24 % below.
     """
     words = (
         f"mapping.both.attention.dataflow={dataflow}",

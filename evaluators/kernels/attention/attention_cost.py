@@ -435,14 +435,17 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
     def time_collective(pattern: str, along: str, nbytes: Any) -> Any:
         shape, sides = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
         if pattern == "lead":
-            taken = collective.multicast_lead_time(shape, fabric, turn, **sides)
+            taken = collective.multicast_lead_time(shape, fabric, time_turn, **sides)
         elif pattern == "send":
             taken = collective.multicast_send_time(shape, fabric, **sides)
         else:
             taken = collective.seconds(shape, fabric, pattern=pattern, **sides)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
 
-    turn = time_collective("reduce", "row", task.tiling.queries * STATISTIC) / maximum(cols - 1.0, 1.0)
+    def time_turn() -> Any:
+        """Time of a message of a sum along rows."""
+        return time_collective("reduce", "row", task.tiling.queries * STATISTIC) / maximum(cols - 1.0, 1.0)
+
     keys, values = (time_collective("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
     statistics = time_collective(AGAIN, "row", task.tiling.queries * STATISTIC)
     last = time_collective("multicast", "column", v_bytes) - values

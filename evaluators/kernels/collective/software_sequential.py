@@ -6,6 +6,7 @@ adds a message before the next one may come.
 Sending needs no synchronisation; in a reduction, a member waits for a message of the root before it sends.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -42,7 +43,7 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
-def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Any, **cut: Any) -> Any:
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Callable[[], Any], **cut: Any) -> Any:
     """Time that a multicast adds to each of the rounds in which groups that cross take sums in the same order. [s]
 
     Member i of a column hears i intervals d after its root and has its turn in its row i turns t after the first one. So
@@ -51,12 +52,12 @@ def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Any, **cut: 
 
     Args:
         shape, fabric, cut: as of `core_groups.multicast_lead_time`.
-        turn: time of a message of the sums. [s]
+        turn: function that gives the time of a message of the sums. [s]
     """
     last = team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
     first = team.multicast_lead_time(shape, fabric, MeshGroups(**cut), _first_way)
     between = minimum(cut["rows"], cut["cols"]) - 2.0
-    return minimum(first + maximum(last - first - maximum(between, 0.0) * turn, 0.0) / 2, last)
+    return minimum(first + maximum(last - first - maximum(between, 0.0) * turn(), 0.0) / 2, last)
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
