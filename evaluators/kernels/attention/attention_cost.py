@@ -38,10 +38,18 @@ from dse.evaluators.kernels.attention.attention_shape import (
     busy_tiles,
 )
 from dse.evaluators.kernels.attention.block_schedule import key_blocks_loaded, key_blocks_passed
+from dse.evaluators.kernels.attention.block_vector_times import STATISTIC, time_block_vectors
 from dse.evaluators.kernels.attention.dataflow import Dataflow, is_paired, tiling_of_pairs
 from dse.evaluators.kernels.attention.paired_queries import PAIRED, PairedBlockTimes
 from dse.evaluators.kernels.attention.split_kv_merge import WIDE, MergePlan
-from dse.evaluators.kernels.attention.time_parts import ItemTimes, LoadWaits, SplitKvTimes, split_kv_seconds, work_left
+from dse.evaluators.kernels.attention.time_parts import (
+    ItemTimes,
+    LoadWaits,
+    SplitKvTimes,
+    first_values_wait,
+    split_kv_seconds,
+    work_left,
+)
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.core_groups import AGAIN
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -50,14 +58,11 @@ from dse.evaluators.machine.compute_engines import TileEngines
 from dse.evaluators.machine.memory_channels import ColumnMemory
 from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.kernel_ir import FUNCTIONS
 from dse.space.array_math import ceil_div, floor_div, maximum, minimum, remainder, where
-
-STATISTIC = 4.0
-"""Bytes of a maximum or sum of a row."""
 
 ROUNDING_MARGIN = 1 - 1e-9
 """Of a bound that is worked out in another order than what it bounds: far more than both round."""
+
 
 OperandBytes = tuple[Any, Any, Any, Any]
 
@@ -363,7 +368,7 @@ def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
 
 def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> tuple[Any, Any, Any]:
     """Time of an item's vector instructions, algorithm 2 lines 11 to 28: of blocks of keys, queries and outputs."""
-    softmax, again, mask, scaled, divided = _vector_times(task, engines)
+    softmax, again, mask, scaled, divided = time_block_vectors(task.shape, task.tiling, task.itemsize, task.partial, engines)
     return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask, scaled, divided
 
 
@@ -374,45 +379,6 @@ def _expanded(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
     keys, values = (task.tiling.keys * columns for columns in (task.shape.key_dim, task.shape.v))
     how: tuple[Any, ...] = (task.kv.nbytes, task.kv.expand, task.itemsize, engines)
     return 0.0 if task.shape.bare else expanded.dequantize_seconds(keys, *how), expanded.dequantize_seconds(values, *how)
-
-
-def _vector_times(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any, Any, Any, Any]:
-    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end.
-
-    Instructions between two exchanges are one sequence, which is started once; the scale is in the first of them.
-    """
-    shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
-    scores, outputs = m * task.tiling.keys, m * shape.v
-
-    start = engines.vector.start / engines.clock
-
-    def time_vector(function: str, elements: Any, moved: Any) -> Any:
-        what = FUNCTIONS[function]
-        return engines.instruction(elements * what.operations, elements * what.specials, moved)
-
-    softmax = (
-        2 * start
-        + time_vector("largest", scores, scores * each + statistic)
-        + time_vector("exponentials", scores, 2 * scores * each + statistic)
-        + time_vector("total", scores, scores * each + statistic)
-        + (time_vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
-    )
-    again = (
-        start
-        + time_vector("larger", m, 3 * statistic)
-        + time_vector("exponentials", m, 3 * statistic)
-        + time_vector("decayed", m, 4 * statistic)
-        + time_vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
-    )
-    mask = time_vector("mask", scores, 2 * scores * each)
-    scaled = sum(time_vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
-    divided = where(task.partial, 0.0, start + time_vector("divide", outputs, 2 * outputs * each + statistic))
-    return softmax, again, mask, scaled, divided
-
-
-def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
-    """Columns of queries that are scaled together: those that meet what of keys is no values, and the others."""
-    return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
 
 
 def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, ...]:
@@ -458,7 +424,9 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
     """What two blocks of queries that share keys and values cost."""
     q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
     queries, keys, values, statistics, outputs, *_ = _exchange_times(task, machine.fabric, work.nbytes)
-    softmax, again, mask, scaled, divided = _vector_times(task, machine.engines)
+    softmax, again, mask, scaled, divided = time_block_vectors(
+        task.shape, task.tiling, task.itemsize, task.partial, machine.engines
+    )
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
     load, load_seconds = _loading(task, machine, work)
@@ -546,14 +514,11 @@ def _memory(
         opening = opening + where(shape.piece > 0, time_load(numbers), 0.0) if shape.has_selected_rows else opening
         meanwhile, weights = (together - 1) * k_bytes * memory.byte, work.softmax + work.statistics
         waits = LoadWaits(blocks, product, weights, result, work.spread_queries, work.spread_keys, time_load(0.0), meanwhile)
-        waited = waits.seconds(
-            time_load(k_bytes), time_load(v_bytes), blocking=task.of.strands == 1, of_box=machine.engines.least is not None
-        )
-        if task.of.strands == 1:
-            hidden = waits.hidden_spread(time_load(k_bytes), work.spread_values)
-            # outputs are summed at the roots of rows, beside which other tiles of a group load the next item's first keys
-            early = (together - minimum(together, tiling.rows)) * k_bytes * memory.crowded
-            hidden = hidden + (1 - 1 / counts.waves) * minimum(early, work.outputs)
+        keys, alone = time_load(k_bytes), task.of.strands == 1
+        waited = waits.seconds(keys, time_load(v_bytes), blocking=alone, of_box=machine.engines.least is not None)
+        if alone:
+            hidden = waits.hidden_spread(keys, work.spread_values)
+            hidden = hidden + _early_keys(task, work, together, k_bytes * memory.crowded)
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def time_channel(columns: Any) -> Any:
@@ -577,11 +542,8 @@ def _memory(
     first = before + beside
     # of a box not counted: it is less where products are longer
     uncounted = shape.latent or task.of.strands > 1 or machine.engines.least is not None
-    again = (
-        0.0
-        if uncounted
-        else _waits_again(first + others * stored, together * v_bytes * memory.crowded, others / together, product)
-    )
+    sizes = first + others * stored, together * v_bytes * memory.crowded, others / together
+    again = 0.0 if uncounted else first_values_wait(*sizes, product)
     flight = minimum(counts.waves, task.of.strands)
     late = first + maximum(where(counts.waves > task.of.strands, others * stored, 0.0), (counts.waves - 1) * again)
     away = fabric.post + way
@@ -595,22 +557,10 @@ def _memory(
     return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values, hidden
 
 
-def _waits_again(burst: Any, values: Any, others: Any, product: Any) -> Any:
-    """Time by which a group's first values wait for what other groups store and load, in every wave. [s]
-
-    A group stores, loads what an item begins with, in a time A, and then values, in a time v. Of n groups that ask at once, the
-    first one's values come behind what n - 1 others load, by (n - 1) A - S beside its product S. The groups end the item one
-    after the other, over a time max(S - v, (n - 1) v). Where that is longer than A, others ask when the first one's values
-    have come, and groups drift apart until none waits; else the next item is as this one.
-
-    Args:
-        burst: that all others store and load, (n - 1) A. [s]
-        values: v. [s]
-        others: n - 1. [-]
-        product: S. [s]
-    """
-    alike = maximum(product - values, others * values) * others <= burst
-    return where(alike, maximum(burst - product, 0.0), 0.0)
+def _early_keys(task: AttentionTask, work: ItemWork, together: Any, seconds: Any) -> Any:
+    """Time that loads of first keys are beside sums of outputs, mean over items: of tiles that are no root. [s]"""
+    early = (together - minimum(together, task.tiling.rows)) * seconds
+    return (1 - 1 / work.counts.waves) * minimum(early, work.outputs)
 
 
 def attention_activity(task: AttentionTask) -> Activity:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.attention.paired_queries import PairedBlockTimes
-from dse.space.array_math import maximum, minimum
+from dse.space.array_math import maximum, minimum, where
 
 
 class SplitKvTimes(NamedTuple):
@@ -110,6 +110,24 @@ def work_left(spent: ItemTimes, product: Any, result: Any, *, latent: bool, bloc
     return before + result + spent.divided + spent.outputs
 
 
+def first_values_wait(burst: Any, values: Any, others: Any, product: Any) -> Any:
+    """Time by which a group's first values wait for what other groups store and load, in every wave. [s]
+
+    A group stores, loads what an item begins with, in a time A, and then values, in a time v. Of n groups that ask at once, the
+    first one's values come behind what n - 1 others load, by (n - 1) A - S beside its product S. The groups end the item one
+    after the other, over a time max(S - v, (n - 1) v). Where that is longer than A, others ask when the first one's values
+    have come, and groups drift apart until none waits; else the next item is as this one.
+
+    Args:
+        burst: that all others store and load, (n - 1) A. [s]
+        values: v. [s]
+        others: n - 1. [-]
+        product: S. [s]
+    """
+    alike = maximum(product - values, others * values) * others <= burst
+    return where(alike, maximum(burst - product, 0.0), 0.0)
+
+
 class LoadWaits(NamedTuple):
     """Times that waits for keys and values depend on, beside those of their loads. [s]
 
@@ -131,7 +149,7 @@ class LoadWaits(NamedTuple):
     meanwhile: Any
 
     def hidden_spread(self, keys: Any, spread_values: Any) -> Any:
-        """Time of multicasts of keys that are beside those of values, where a tile does one thing after the other. [s]
+        """Time of multicasts of keys beside those of values, where a tile blocks. [s]
 
         The tile that loads both multiplies values while the others hear of them, and has the next keys before they do:
 

@@ -44,7 +44,7 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
 
 
 def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Callable[[], Any], **cut: Any) -> Any:
-    """Time that a multicast adds to each of the rounds in which groups that cross take sums in the same order. [s]
+    """Time that a multicast adds to each round of groups that cross, whose sums take turns. [s]
 
     Member i of a column hears i intervals d after its root and has its turn in its row i turns t after the first one. So
     columns whose roots are p places apart are in step with each other after two rounds that take (1 + p) d - (p - 1) t longer
