@@ -150,3 +150,38 @@ def test_a_channel_moves_no_more_than_the_link_of_its_router(words: str) -> None
 def test_loads_of_attention_are_beside_what_its_program_has_them_beside(words: str) -> None:
     """Values wait for weights where two heads go, tiles of one channel store in turn, and last values leave their work."""
     assert abs(gap(f"{ATTENTION} {words}", "analytical", "events")) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (
+            "chip.mesh.rows=8 chip.mesh.cols=16 chip.hbm.channels=2 chip.hbm.channel_bandwidth=183 GB/s workload.batch=2 "
+            "workload.heads=32 workload.kv_heads=32 workload.queries=64 workload.qk=64 workload.keys=[784] "
+            "mapping.dataflow=flat_tree mapping.rows=2 mapping.cols=16",
+            0.05,
+        ),
+        (
+            "chip.mesh.rows=8 chip.mesh.cols=8 chip.hbm.channels=4 chip.hbm.channel_bandwidth=44 GB/s workload.batch=2 "
+            "workload.heads=32 workload.kv_heads=16 workload.queries=1379 workload.qk=64 workload.keys=[1379] "
+            "mapping.dataflow=flat_hw mapping.rows=2 mapping.cols=8",
+            0.05,
+        ),
+        (
+            "chip.mesh.rows=8 chip.mesh.cols=8 chip.hbm.channels=4 chip.hbm.channel_bandwidth=53 GB/s workload.batch=1 "
+            "workload.heads=8 workload.kv_heads=4 workload.queries=64 workload.qk=128 workload.keys=[359] "
+            "mapping.dataflow=flat_seq mapping.rows=8 mapping.cols=8",
+            0.05,
+        ),
+        (
+            "chip.mesh.rows=16 chip.mesh.cols=4 chip.hbm.channels=2 chip.hbm.channel_bandwidth=102 GB/s workload.batch=4 "
+            "workload.heads=32 workload.kv_heads=8 workload.queries=1 workload.qk=64 workload.keys=[184] "
+            "mapping.dataflow=flat_rows mapping.rows=4 mapping.cols=2 mapping.queries=1 mapping.keys=32",
+            0.11,
+        ),
+    ],
+    ids=["groups drift apart", "products hide waits", "sums take turns", "heads in step"],
+)
+def test_groups_wait_for_what_their_programs_wait_for(words: str, most: float) -> None:
+    """Of the four cases the closed form was 19 and 20 % above events, 11 % above, and 17 % below."""
+    assert abs(gap(f"chip=tile32 chip.hbm.banks=null workload=attention {words}", "analytical", "events")) < most

@@ -116,7 +116,7 @@ def test_events_play_what_the_closed_form_says(dataflow: str, word: str, placeme
     """As near as attention by itself on a mesh of NPU cores.
 
     Narrow links bind it, and in several rows the closed form has all blocks of a column on one of them, where events know which
-    come from the core that asks. Events lock the phases of two strands (`flat_async`): the closed form is up to 25.1 % below.
+    come from the core that asks. Two strands of small groups (`flat_async`) meet at engines: it is up to 24 % below.
     """
     words = (
         f"mapping.both.attention.dataflow={dataflow}",
@@ -127,7 +127,7 @@ def test_events_play_what_the_closed_form_says(dataflow: str, word: str, placeme
     closed, events = attention_of(asked_), attention_of(asked_, "events")
     for phase, (block, place) in closed.items():
         gap = block.costs[place].engines / events[phase][0].costs[place].engines
-        assert np.all((gap > 0.74) & (gap < most)), (phase, gap)
+        assert np.all((gap > 0.75) & (gap < most)), (phase, gap)
 
 
 def test_slices_are_in_local_memory_and_the_cache_is_not() -> None:

@@ -5,9 +5,14 @@ Blocking, an item takes what its rounds take one after the other:
     load(Q, K) + spread(Q) + sum over blocks of keys [spread(K) + max(Q K^T, load(V)) + softmax + spread(V) + max(P V, load(K))]
     + divide + sums(O)
 
+but for what is `hidden`: keys of a next block are spread while those of the group that heard of values last multiply these, and
+tiles that are no root of a row load an item's first keys while outputs before it are summed.
+
 With two strands the time is that of what is busiest (the matrix engine, the vector engine, a memory channel), or of one
 strand's items one after the other, and what nothing is beside: the first loads, and what comes after the last product; of an
-odd number of items, all of the last one. `LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
+odd number of items, all of the last one. Strands whose weights take longer than products go in step: each multiplies values
+after the other one has, and before either goes on with its next keys, so that a block but the last takes two P V.
+`LoadWaits` says what loads are beside, `work_left` what a busy channel leaves.
 
 Where keys are split, the merge of `split_kv_merge` follows. Where two blocks of queries share keys and values, `paired_queries`
 has the time.
@@ -33,10 +38,18 @@ from dse.evaluators.kernels.attention.attention_shape import (
     busy_tiles,
 )
 from dse.evaluators.kernels.attention.block_schedule import key_blocks_loaded, key_blocks_passed
+from dse.evaluators.kernels.attention.block_vector_times import STATISTIC, time_block_vectors
 from dse.evaluators.kernels.attention.dataflow import Dataflow, is_paired, tiling_of_pairs
 from dse.evaluators.kernels.attention.paired_queries import PAIRED, PairedBlockTimes
 from dse.evaluators.kernels.attention.split_kv_merge import WIDE, MergePlan
-from dse.evaluators.kernels.attention.time_parts import ItemTimes, LoadWaits, SplitKvTimes, split_kv_seconds, work_left
+from dse.evaluators.kernels.attention.time_parts import (
+    ItemTimes,
+    LoadWaits,
+    SplitKvTimes,
+    first_values_wait,
+    split_kv_seconds,
+    work_left,
+)
 from dse.evaluators.kernels.collective import TEAMS
 from dse.evaluators.kernels.collective.core_groups import AGAIN
 from dse.evaluators.kernels.gemm.tiling import CoreMesh, GemmShape
@@ -45,14 +58,11 @@ from dse.evaluators.machine.compute_engines import TileEngines
 from dse.evaluators.machine.memory_channels import ColumnMemory
 from dse.evaluators.machine.mesh_fabric import VALUE, MeshFabric
 from dse.evaluators.program.activity import Activity
-from dse.evaluators.program.kernel_ir import FUNCTIONS
 from dse.space.array_math import ceil_div, floor_div, maximum, minimum, remainder, where
-
-STATISTIC = 4.0
-"""Bytes of a maximum or sum of a row."""
 
 ROUNDING_MARGIN = 1 - 1e-9
 """Of a bound that is worked out in another order than what it bounds: far more than both round."""
+
 
 OperandBytes = tuple[Any, Any, Any, Any]
 
@@ -175,6 +185,7 @@ class ItemWork(NamedTuple):
     outputs: Any
     spread_queries: Any
     spread_keys: Any
+    spread_values: Any
 
 
 def attention_cost(task: AttentionTask, machine: TileMachine) -> KernelCost:
@@ -192,6 +203,8 @@ def attention_seconds(task: AttentionTask, machine: TileMachine, work: ItemWork 
         blocks max(load - product, 0) + blocks product = blocks max(load, product), of values; of keys likewise
         late + max(queued - late, 0) = max(late, queued)
         spread + behind, of which `behind` has subtracted what `spread` has
+        spread(V) + wait(K) + spread(K) - min(spread(V), wait(K) + spread(K)) = max(spread(V), wait(K) + spread(K)), `hidden`
+        loads(K) + sums(O) - min(loads(K), sums(O)) = max(loads(K), sums(O)), the rest of `hidden`
         waves x channel + left, of which `left` has subtracted the last values
         together (keys + rows queries) crowded - max(keys, queries) (crowded - byte), where together x rows is at least 1
 
@@ -216,7 +229,7 @@ def exchange_seconds(task: AttentionTask, machine: TileMachine) -> Any:
     """Attention time saved if exchanges between tiles took no time. [s]"""
     work = item_work(task, *machine[:2])
     spent = _spent(task, machine, work)
-    free = _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "behind", "sent"), 0.0))
+    free = _free(spent, dict.fromkeys(("combined", "statistics", "outputs", "spread", "hidden", "behind", "sent"), 0.0))
     return _seconds(task, spent, work) - _seconds(task, free, work)
 
 
@@ -229,7 +242,7 @@ def time_by_resource(task: AttentionTask, machine: TileMachine) -> dict[str, Any
     free: tuple[dict[str, Any], ...] = (
         {},
         {"combined": 0.0, "statistics": 0.0, "outputs": 0.0},
-        {"spread": 0.0, "behind": 0.0, "sent": 0.0},
+        {"spread": 0.0, "hidden": 0.0, "behind": 0.0, "sent": 0.0},
         dict.fromkeys(("hbm", "opening", "channel", "ends", "late", "away", "queued", "first_word", "last_values"), 0.0)
         | {"turns": SplitKvTimes(), "apart": _apart(task, machine, idle=True)},
         {"vector": 0.0, "softmax": 0.0, "divided": 0.0, "apart": 0.0},
@@ -261,7 +274,7 @@ def item_work(
 ) -> ItemWork:
     """Time parts of one item of a group, mean over items; `given_counts` may give its known counts."""
     counts, blocks, masked, nbytes = given_counts or item_counts(task)
-    spread, statistics, outputs, behind, sent, queries, keys = _exchanges(task, fabric, blocks, nbytes)
+    spread, statistics, outputs, behind, sent, queries, keys, values = _exchanges(task, fabric, blocks, nbytes)
     weights, scaled, divided = _vectors(task, engines, blocks, masked)
     vector, turns_ = weights + scaled + divided, maximum(blocks, 1.0)
     product, result = _products(task, engines)
@@ -271,7 +284,7 @@ def item_work(
         combined = combined - where(task.tiling.rows > 1, 0.0, hidden)
     return ItemWork(
         counts, blocks, nbytes, product, result, spread, combined, vector, behind, sent, weights / turns_, divided,
-        statistics, outputs, queries, keys,
+        statistics, outputs, queries, keys, values,
     )  # fmt: skip
 
 
@@ -294,13 +307,13 @@ def time_lower_bound(task: AttentionTask, engines: TileEngines, memory: ColumnMe
 
 def _spent(task: AttentionTask, machine: TileMachine, work: ItemWork) -> ItemTimes:
     """What one item of a group costs, on average."""
-    hbm, opening, channel, ends, turns_, late, away, queued, first_word, last_values = _memory(task, machine, work)
+    hbm, opening, channel, ends, turns_, late, away, queued, first_word, last_values, hidden = _memory(task, machine, work)
     matrix = work.blocks * (work.product + work.result)
     pair = _pair(task, machine, work, channel) if np.any(task.paired_blocks == 2) else None
     return ItemTimes(
         hbm, opening, work.spread, work.combined, work.vector, matrix, channel, ends, turns_, _apart(task, machine), late, away,
         work.behind, work.sent, queued, pair, machine.engines.least is not None, first_word, last_values, work.softmax,
-        work.divided, work.statistics, work.outputs,
+        work.divided, work.statistics, work.outputs, hidden,
     )  # fmt: skip
 
 
@@ -338,8 +351,9 @@ def _seconds(task: AttentionTask, spent: ItemTimes, work: ItemWork) -> Any:
     if not spent.of_box:  # less where products are longer, which may be beside longer vector instructions
         last = last + maximum(spent.softmax + spent.statistics - work.result, 0.0)
     engines = (waves_ - odd) * maximum(spent.matrix, spent.vector) + where(odd > 0, item, last)
-    engines, alone = minimum(engines, waves_ * item), ceil_div(waves_, 2) * item  # two strands are no slower than one
-    tiles = maximum(engines, alone) + spent.opening + spent.late + spent.ends + spent.behind
+    # in step, products of values of one strand go before the other one's next scores
+    alone = ceil_div(waves_, 2) * item + (waves_ - odd) / 2 * (maximum(work.blocks, 1.0) - 1) * work.result
+    tiles = minimum(maximum(engines, alone), waves_ * item) + spent.opening + spent.late + spent.ends + spent.behind
     return served.overlapped_seconds(tiles, channels, served.AHEAD) + spent.apart
 
 
@@ -354,7 +368,7 @@ def _products(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
 
 def _vectors(task: AttentionTask, engines: TileEngines, blocks: Any, masked: Any) -> tuple[Any, Any, Any]:
     """Time of an item's vector instructions, algorithm 2 lines 11 to 28: of blocks of keys, queries and outputs."""
-    softmax, again, mask, scaled, divided = _vector_times(task, engines)
+    softmax, again, mask, scaled, divided = time_block_vectors(task.shape, task.tiling, task.itemsize, task.partial, engines)
     return blocks * (softmax + sum(_expanded(task, engines))) + (blocks - 1) * again + masked * mask, scaled, divided
 
 
@@ -367,49 +381,10 @@ def _expanded(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any]:
     return 0.0 if task.shape.bare else expanded.dequantize_seconds(keys, *how), expanded.dequantize_seconds(values, *how)
 
 
-def _vector_times(task: AttentionTask, engines: TileEngines) -> tuple[Any, Any, Any, Any, Any]:
-    """Of a block of keys, of one after another, and where it is masked; of queries, and of outputs in the end.
-
-    Instructions between two exchanges are one sequence, which is started once; the scale is in the first of them.
-    """
-    shape, m, each, statistic = task.shape, task.tiling.queries, task.itemsize, task.tiling.queries * STATISTIC
-    scores, outputs = m * task.tiling.keys, m * shape.v
-
-    start = engines.vector.start / engines.clock
-
-    def time_vector(function: str, elements: Any, moved: Any) -> Any:
-        what = FUNCTIONS[function]
-        return engines.instruction(elements * what.operations, elements * what.specials, moved)
-
-    softmax = (
-        2 * start
-        + time_vector("largest", scores, scores * each + statistic)
-        + time_vector("exponentials", scores, 2 * scores * each + statistic)
-        + time_vector("total", scores, scores * each + statistic)
-        + (time_vector("capped", scores, 2 * scores * each) if shape.capped else 0.0)
-    )
-    again = (
-        start
-        + time_vector("larger", m, 3 * statistic)
-        + time_vector("exponentials", m, 3 * statistic)
-        + time_vector("decayed", m, 4 * statistic)
-        + time_vector("scale", outputs, 2 * outputs * where(task.partial, WIDE, each) + statistic)
-    )
-    mask = time_vector("mask", scores, 2 * scores * each)
-    scaled = sum(time_vector("scale", m * columns, 2 * m * columns * each) for columns in _scaled(shape))
-    divided = where(task.partial, 0.0, start + time_vector("divide", outputs, 2 * outputs * each + statistic))
-    return softmax, again, mask, scaled, divided
-
-
-def _scaled(shape: AttentionShape) -> tuple[Any, ...]:
-    """Columns of queries that are scaled together: those that meet what of keys is no values, and the others."""
-    return (shape.key_dim, shape.v)[shape.bare :] if shape.latent else (shape.key_dim,)
-
-
 def _exchanges(task: AttentionTask, fabric: MeshFabric, blocks: Any, nbytes: OperandBytes) -> tuple[Any, ...]:
-    """Time of an item's multicasts; then `statistics`, `outputs`, `behind` and `sent` of `ItemTimes`; queries', keys'."""
+    """Time of an item's multicasts; then `statistics`, `outputs`, `behind` and `sent` of `ItemTimes`; of Q, K and V."""
     queries, keys, values, statistics, outputs, behind, sent = _exchange_times(task, fabric, nbytes)
-    return queries + blocks * (keys + values), 2 * statistics, outputs, behind, blocks * sent, queries, keys
+    return queries + blocks * (keys + values), 2 * statistics, outputs, behind, blocks * sent, queries, keys, values
 
 
 def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandBytes) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
@@ -425,11 +400,17 @@ def _exchange_times(task: AttentionTask, fabric: MeshFabric, nbytes: OperandByte
 
     def time_collective(pattern: str, along: str, nbytes: Any) -> Any:
         shape, sides = GemmShape(nbytes / VALUE, 1, 1), {"along": along, "rows": rows, "cols": cols}
-        if pattern in ("lead", "send"):
-            taken = getattr(collective, f"multicast_{pattern}_time")(shape, fabric, **sides)
+        if pattern == "lead":
+            taken = collective.multicast_lead_time(shape, fabric, time_turn, **sides)
+        elif pattern == "send":
+            taken = collective.multicast_send_time(shape, fabric, **sides)
         else:
             taken = collective.seconds(shape, fabric, pattern=pattern, **sides)
         return where(((cols if along == "row" else rows) > 1) & (nbytes > 0), taken, 0.0)
+
+    def time_turn() -> Any:
+        """Time of a message of a sum along rows."""
+        return time_collective("reduce", "row", task.tiling.queries * STATISTIC) / maximum(cols - 1.0, 1.0)
 
     keys, values = (time_collective("lead", "column", nbytes) for nbytes in (k_bytes, v_bytes))
     statistics = time_collective(AGAIN, "row", task.tiling.queries * STATISTIC)
@@ -443,7 +424,9 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
     """What two blocks of queries that share keys and values cost."""
     q_bytes, k_bytes, v_bytes, o_bytes = work.nbytes
     queries, keys, values, statistics, outputs, *_ = _exchange_times(task, machine.fabric, work.nbytes)
-    softmax, again, mask, scaled, divided = _vector_times(task, machine.engines)
+    softmax, again, mask, scaled, divided = time_block_vectors(
+        task.shape, task.tiling, task.itemsize, task.partial, machine.engines
+    )
     blocks = maximum(work.blocks, 1.0)
     masked = task.blocks[1] / blocks
     load, load_seconds = _loading(task, machine, work)
@@ -473,6 +456,8 @@ def _pair(task: AttentionTask, machine: TileMachine, work: ItemWork, channel: An
             of_box=machine.engines.least is not None,
         ),
         way=load_seconds + load(0.0 * o_bytes),
+        idle=load(0.0 * o_bytes),
+        last_values=load(v_bytes) - load(0.0 * o_bytes),
         expand_keys=keys_made,
         expand_values=values_made,
     )
@@ -494,9 +479,9 @@ def _loading(task: AttentionTask, machine: TileMachine, work: ItemWork) -> tuple
 
 def _memory(
     task: AttentionTask, machine: TileMachine, work: ItemWork
-) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any, Any, Any]:
-    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away`, `queued`, `first_word` and `last_values` of
-    `ItemTimes`.
+) -> tuple[Any, Any, Any, Any, SplitKvTimes, Any, Any, Any, Any, Any, Any]:
+    """Fields `hbm`, `opening`, `channel`, `ends`, `turns`, `late`, `away`, `queued`, `first_word`, `last_values` and
+    `hidden` of `ItemTimes`.
     """
     shape, tiling, fabric, memory, counts = task.shape, task.tiling, machine.fabric, machine.memory, work.counts
     mesh = busy_tiles(counts, tiling, task.mesh)
@@ -518,6 +503,7 @@ def _memory(
         waiting = together * (keys + rows * queries) * memory.crowded - maximum(keys, queries) * (memory.crowded - memory.byte)
         return 2 * way + memory.latency + fabric.post + waiting
 
+    hidden: Any = 0.0
     if shape.latent:
         opening = time_load(numbers + 0.0 * k_bytes, q_bytes)
         waited = blocks * time_load(k_bytes + v_bytes)
@@ -528,9 +514,11 @@ def _memory(
         opening = opening + where(shape.piece > 0, time_load(numbers), 0.0) if shape.has_selected_rows else opening
         meanwhile, weights = (together - 1) * k_bytes * memory.byte, work.softmax + work.statistics
         waits = LoadWaits(blocks, product, weights, result, work.spread_queries, work.spread_keys, time_load(0.0), meanwhile)
-        waited = waits.seconds(
-            time_load(k_bytes), time_load(v_bytes), blocking=task.of.strands == 1, of_box=machine.engines.least is not None
-        )
+        keys, alone = time_load(k_bytes), task.of.strands == 1
+        waited = waits.seconds(keys, time_load(v_bytes), blocking=alone, of_box=machine.engines.least is not None)
+        if alone:
+            hidden = waits.hidden_spread(keys, work.spread_values)
+            hidden = hidden + _early_keys(task, work, together, k_bytes * memory.crowded)
     nbytes = task.paired_blocks * rows * (q_bytes + o_bytes) + blocks * (k_bytes + v_bytes)
 
     def time_channel(columns: Any) -> Any:
@@ -553,8 +541,9 @@ def _memory(
         beside = maximum(beside + others * v_bytes * memory.crowded - minimum(before, time_load(0.0)), 0.0)
     first = before + beside
     # of a box not counted: it is less where products are longer
-    hidden = shape.latent or task.of.strands > 1 or machine.engines.least is not None
-    again = 0.0 if hidden else maximum(first + others * stored - product, 0.0)
+    uncounted = shape.latent or task.of.strands > 1 or machine.engines.least is not None
+    sizes = first + others * stored, together * v_bytes * memory.crowded, others / together
+    again = 0.0 if uncounted else first_values_wait(*sizes, product)
     flight = minimum(counts.waves, task.of.strands)
     late = first + maximum(where(counts.waves > task.of.strands, others * stored, 0.0), (counts.waves - 1) * again)
     away = fabric.post + way
@@ -565,7 +554,13 @@ def _memory(
     alike = columns * flight * flight / maximum(work.blocks * counts.waves, 1.0)
     last_values = maximum(alike, 1.0) * v_bytes * memory.byte
     hbm, first_word = opening + together * stored + waited, time_load(0.0)
-    return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values
+    return hbm, opening, time_channel(columns), ends, turns_, late, away, queued, first_word, last_values, hidden
+
+
+def _early_keys(task: AttentionTask, work: ItemWork, together: Any, seconds: Any) -> Any:
+    """Time that loads of first keys are beside sums of outputs, mean over items: of tiles that are no root. [s]"""
+    early = (together - minimum(together, task.tiling.rows)) * seconds
+    return (1 - 1 / work.counts.waves) * minimum(early, work.outputs)
 
 
 def attention_activity(task: AttentionTask) -> Activity:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.evaluators.kernels.attention.channel_contention import AHEAD, overlapped_seconds
-from dse.space.array_math import ceil_div, maximum, where
+from dse.space.array_math import ceil_div, maximum, minimum, where
 
 
 class PairedBlockTimes(NamedTuple):
@@ -34,6 +34,8 @@ class PairedBlockTimes(NamedTuple):
         stored: until outputs of both have gone, where no others are stored before.
         queued: that a channel stores those of other groups.
         way: to memory and back, and of what is stored.
+        idle: of a load of no bytes.
+        last_values: that channels move the last values, which come after the last keys.
     """
 
     product: Any
@@ -53,6 +55,8 @@ class PairedBlockTimes(NamedTuple):
     stored: Any
     queued: Any
     way: Any
+    idle: Any
+    last_values: Any
     expand_keys: Any = 0.0
     expand_values: Any = 0.0
 
@@ -60,7 +64,7 @@ class PairedBlockTimes(NamedTuple):
 PAIRED: dict[str, tuple[str, ...]] = {
     "combined": ("statistics", "outputs"),
     "spread": ("spread_queries", "spread_keys", "spread_values"),
-    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way"),
+    "hbm": ("load_queries", "load_keys", "load_values", "channel", "stored", "queued", "way", "idle", "last_values"),
     "vector": ("softmax", "scaled", "divided", "expand_keys", "expand_values"),
 }
 """What is free where fields of `time_parts.ItemTimes` are."""
@@ -87,8 +91,8 @@ def paired_seconds(times: PairedBlockTimes, waves: Any, blocks: Any, *, latent: 
         second = max(first + O, S + 2 X)  O_b begins
         block  = second + O
 
-    where values, and the next keys, have come in time. An item ends with divisions and sums of outputs, beside which the next
-    one multiplies keys.
+    where values, and the next keys, have come in time. Values of the very first block are asked for with its keys, and no keys
+    come beside the very last one. An item ends with divisions and sums of outputs, beside which the next one multiplies keys.
 
     Args:
         times: what it costs.
@@ -97,28 +101,22 @@ def paired_seconds(times: PairedBlockTimes, waves: Any, blocks: Any, *, latent: 
         latent: whether values are columns of keys.
     """
     x = times.softmax + times.statistics
-    first = maximum(2 * times.product, times.product + x)
-    if not latent:
-        first = maximum(first, maximum(times.load_values, 2 * times.product) + times.spread_values + times.expand_values)
-    # values of a block that come one by one are expanded between the weights of both
     weights = maximum(2 * times.product, times.product + x) + x + (0.0 if latent else times.expand_values)
-    second = maximum(first + times.result, weights)
-    block = second + times.result
-    if latent:
-        # products of keys begin when these are there, of values when those are
-        arrived = (
-            times.load_keys
-            + times.load_values
-            + times.spread_keys
-            + times.spread_values
-            + times.expand_keys
-            + times.expand_values
-        )
-        block = maximum(block, weights + times.expand_keys + times.expand_values)
-    else:
-        arrived = 2 * times.product + times.load_keys + times.spread_keys + times.expand_keys
-        block = maximum(block, weights + times.expand_keys)
-    block = maximum(block, arrived)
+    spread_values = times.spread_values + times.expand_values
+    arrived = times.load_keys + times.spread_keys + times.expand_keys
+    # products of keys begin when these are there, of values when those are, where they have rooms of their own
+    arrived = arrived + (times.load_values + spread_values if latent else 2 * times.product)
+    beside = weights + times.expand_keys + (times.expand_values if latent else 0.0)
+
+    def time_block(values: Any) -> Any:
+        """Of a block after which no other comes, whose values come so late."""
+        first = maximum(2 * times.product, times.product + x)
+        if not latent:
+            first = maximum(first, maximum(values, 2 * times.product) + spread_values)
+        return maximum(first + times.result, weights) + times.result
+
+    last = time_block(times.load_values)
+    block = maximum(last, maximum(arrived, beside))
     # the next item's queries are there, or its keys wait
     begun = maximum(2 * times.product + times.load_queries, weights) + 2 * (times.spread_queries + times.scaled)
     between = maximum(begun - block, 0.0)
@@ -126,17 +124,20 @@ def paired_seconds(times: PairedBlockTimes, waves: Any, blocks: Any, *, latent: 
         between = between + where(
             ceil_div(blocks, 1) % 2 == 1, times.load_values + times.spread_values + times.expand_values, 0.0
         )
-    opening = (
-        times.load_queries + times.load_keys + 2 * times.spread_queries + times.scaled + times.spread_keys + times.expand_keys
-    )
-    opening = opening + (
-        maximum(times.load_values - times.load_keys, 0.0) + times.spread_values + times.expand_values if latent else 0.0
-    )
+    prepared = 2 * times.spread_queries + times.scaled + times.spread_keys + times.expand_keys
+    opening = times.load_queries + times.load_keys + prepared
+    opening = opening + (maximum(times.load_values - times.load_keys, 0.0) + spread_values if latent else 0.0)
     ends = 2 * times.divided + times.outputs + times.stored
-    work = waves * blocks * block + (waves - 1) * between
+    # the first values are asked for with the first keys, and nothing comes beside the last block
+    early = maximum(times.load_values - times.idle - prepared, 0.0)
+    alone, opened = time_block(early), maximum(time_block(early), maximum(arrived, beside))
+    count = maximum(waves * blocks, 1.0)
+    work = maximum(2 - count, 0.0) * alone + minimum(count - 1, 1.0) * (opened + last) + maximum(count - 2, 0.0) * block
+    work = work + (waves - 1) * between
     vectors = waves * (
         blocks * (2 * times.softmax + times.expand_keys + times.expand_values) + 2 * (times.scaled + times.divided)
     )
-    # after the last block has come there is half of its work left
-    left = maximum(block / 2 - times.queued, 0.0)
+    # when the last values have come there are both products of them, or what the last keys have left
+    left = maximum(spread_values + 2 * times.result, weights + 2 * times.result - times.last_values)
+    left = maximum(left + 2 * times.divided + times.outputs - times.queued, 0.0)
     return overlapped_seconds(opening + maximum(work, vectors) + ends, times.way + waves * times.channel + left, AHEAD)

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dse.evaluators.kernels.attention.paired_queries import PairedBlockTimes
-from dse.space.array_math import maximum, minimum
+from dse.space.array_math import maximum, minimum, where
 
 
 class SplitKvTimes(NamedTuple):
@@ -43,6 +43,7 @@ class ItemTimes(NamedTuple):
         last_values: that channels move the last values, which come after the last keys.
         softmax, statistics: of `vector` and `combined`, what is between both products of a block of keys.
         divided, outputs: of `vector` and `combined`, what is after the last product.
+        hidden: of `spread`, multicasts of keys that are beside those of the values before.
     """
 
     hbm: Any
@@ -68,11 +69,12 @@ class ItemTimes(NamedTuple):
     divided: Any = 0.0
     statistics: Any = 0.0
     outputs: Any = 0.0
+    hidden: Any = 0.0
 
     @property
     def seconds(self) -> Any:
         """Time of one item: memory, collectives, and both engines. [s]"""
-        return self.hbm + self.spread + self.combined + self.vector + self.matrix
+        return self.hbm + (self.spread - self.hidden) + self.combined + self.vector + self.matrix
 
 
 def split_kv_seconds(spent: ItemTimes, waves_: Any, left: Any) -> Any:
@@ -108,6 +110,24 @@ def work_left(spent: ItemTimes, product: Any, result: Any, *, latent: bool, bloc
     return before + result + spent.divided + spent.outputs
 
 
+def first_values_wait(burst: Any, values: Any, others: Any, product: Any) -> Any:
+    """Time by which a group's first values wait for what other groups store and load, in every wave. [s]
+
+    A group stores, loads what an item begins with, in a time A, and then values, in a time v. Of n groups that ask at once, the
+    first one's values come behind what n - 1 others load, by (n - 1) A - S beside its product S. The groups end the item one
+    after the other, over a time max(S - v, (n - 1) v). Where that is longer than A, others ask when the first one's values
+    have come, and groups drift apart until none waits; else the next item is as this one.
+
+    Args:
+        burst: that all others store and load, (n - 1) A. [s]
+        values: v. [s]
+        others: n - 1. [-]
+        product: S. [s]
+    """
+    alike = maximum(product - values, others * values) * others <= burst
+    return where(alike, maximum(burst - product, 0.0), 0.0)
+
+
 class LoadWaits(NamedTuple):
     """Times that waits for keys and values depend on, beside those of their loads. [s]
 
@@ -127,6 +147,20 @@ class LoadWaits(NamedTuple):
     spread_keys: Any
     idle: Any
     meanwhile: Any
+
+    def hidden_spread(self, keys: Any, spread_values: Any) -> Any:
+        """Time of multicasts of keys beside those of values, where a tile blocks. [s]
+
+        The tile that loads both multiplies values while the others hear of them, and has the next keys before they do:
+
+            max(spread(V), wait(K) + spread(K)) = spread(V) + wait(K) + spread(K) - min(spread(V), wait(K) + spread(K))
+
+        Args:
+            keys: of the load of a block, of all tiles of a group that share a channel.
+            spread_values: of the multicast of a block of values.
+        """
+        waited = maximum(keys - self.result, 0.0)
+        return (self.blocks - 1) * minimum(spread_values, waited + self.spread_keys)
 
     def seconds(self, keys: Any, values: Any, *, blocking: bool, of_box: bool) -> Any:
         """Time for which a tile's products wait for the keys and values of an item after its first keys. [s]

@@ -4,6 +4,7 @@ Routers copy words where routes part, and add or compare them where routes meet.
 and no software is in between.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains)
 
 
-def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Callable[[], Any], **cut: Any) -> Any:
     """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 

@@ -6,6 +6,7 @@ adds a message before the next one may come.
 Sending needs no synchronisation; in a reduction, a member waits for a message of the root before it sends.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -16,6 +17,7 @@ from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.machine.mesh_fabric import MeshFabric
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.program.kernel_ir import Buffer, Program
+from dse.space.array_math import maximum, minimum
 
 
 def cost(shape: GemmShape, mesh: CoreMesh, fabric: MeshFabric, *, pattern: str, combine: str = "sum", **cut: Any) -> KernelCost:
@@ -41,9 +43,21 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
-def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
-    """Time until a multicast reaches members that are roots of other groups. [s]"""
-    return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Callable[[], Any], **cut: Any) -> Any:
+    """Time that a multicast adds to each round of groups that cross, whose sums take turns. [s]
+
+    Member i of a column hears i intervals d after its root and has its turn in its row i turns t after the first one. So
+    columns whose roots are p places apart are in step with each other after two rounds that take (1 + p) d - (p - 1) t longer
+    than the rest: the nearest ones decide, one interval a round, unless an interval is longer than a turn.
+
+    Args:
+        shape, fabric, cut: as of `core_groups.multicast_lead_time`.
+        turn: function that gives the time of a message of the sums. [s]
+    """
+    last = team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
+    first = team.multicast_lead_time(shape, fabric, MeshGroups(**cut), _first_way)
+    between = minimum(cut["rows"], cut["cols"]) - 2.0
+    return minimum(first + maximum(last - first - maximum(between, 0.0) * turn(), 0.0) / 2, last)
 
 
 def multicast_send_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
@@ -143,6 +157,11 @@ def _heard(messages: list[MessageChain]) -> MessageChain:
 
 def _in_turn(messages: list[MessageChain]) -> MessageChain:
     return reduce(MessageChain.followed_by, messages, MessageChain())
+
+
+def _first_way(group: CoreGroup) -> dict[int, list[MessageChain]]:
+    """Chain to the member that hears first, for each."""
+    return dict.fromkeys(range(group.members), _turns(group)[:1] or [MessageChain()])
 
 
 def message_counts(pattern: str, group: CoreGroup) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ halves: messages of a stage never share a link. A rectangle does so along the ro
 reduction is the same tree backwards, with a sum at each step.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
@@ -43,7 +44,7 @@ def seconds(shape: GemmShape, fabric: MeshFabric, *, pattern: str, **cut: Any) -
     return team.collective_seconds(shape, fabric, pattern, MeshGroups(**cut), critical_chains, circuits)
 
 
-def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, **cut: Any) -> Any:
+def multicast_lead_time(shape: GemmShape, fabric: MeshFabric, turn: Callable[[], Any], **cut: Any) -> Any:
     """Time until a multicast reaches members that are roots of other groups. [s]"""
     return team.multicast_lead_time(shape, fabric, MeshGroups(**cut), ways)
 
