@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.house.concerns import CONCERNS, list_modules
 from tests.house.sources import SOURCES, parsed, place
 
 MEMORY = re.compile(r"capacity|\.sram|\.memory$")
@@ -81,6 +82,12 @@ def test_limits_of_memories_are_made_in_one_place() -> None:
 def test_the_account_has_few_callers(name: str) -> None:
     callers = {source for source in calls(name) if "/kernel_workloads/" not in source}
     assert callers == set(CALLERS[name])
+
+
+@pytest.mark.parametrize("name", CONCERNS)
+def test_a_concern_stands_in_no_more_modules(name: str) -> None:
+    """As many as the ceiling, which goes down with them; `python -m tests.house.concerns` prints which these are."""
+    assert len(list_modules(CONCERNS[name])) == CONCERNS[name].most
 
 
 def test_layouts_are_named_in_one_registry() -> None:
