@@ -12,6 +12,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_cas
 from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import CACHE, main_memory_contents, sum_parts
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.tile_operators import (
     group_limits,
     hbm_bytes_by_use,
@@ -133,9 +134,9 @@ class WholeChipLayout(Layout):
         """Breakdown rows of one phase by operator."""
         return tiles.breakdown_rows(phase, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text for the most violated limit."""
-        return tiles.remedy_text(worst, design)
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+        """What to change where a tile or a group violates a limit."""
+        return tiles.tile_levers(worst, design)
 
 
 UNBOUNDED_MIXING = ("latent", "indexer", "recurrence", "compressed")

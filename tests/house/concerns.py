@@ -1,8 +1,7 @@
 """python -m tests.house.concerns       # prints how many modules of `evaluators` state each concern of the account, and which.
 
 A module states a concern if it defines a function that answers it, or calls one that only the account should call. What a
-layout is asked about one iteration (`kv_path`, `levers`, and the like of the abstract classes) is structure and is left out, and
-so are single kernels.
+layout is asked about itself (such as `levers`) is structure and is left out, and so are single kernels.
 """
 
 import ast
@@ -47,7 +46,7 @@ CONCERNS = {
     "prefetch timelines": Concern(
         5, 2, r"^(prefetched_bytes|IdleWindow|fit_in_budget)$", frozenset({"prefetched_bytes", "IdleWindow", "fit_in_budget"})
     ),
-    "remedies": Concern(26, 2, r"remed|^_?(first_fitting|(fewest|smallest|shortest)_\w+_text)$"),
+    "remedies": Concern(1, 2, r"remed|^_?(first_fitting|(fewest|smallest|shortest)_\w+_text)$"),
     "transfers between pools": Concern(
         11,
         2,

@@ -44,7 +44,13 @@ from dse.evaluators.accounting.multi_die import (
     pass_work,
     units_per_stage,
 )
-from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
+from dse.evaluators.accounting.multi_die_limits import (
+    chip_die_count,
+    die_levers,
+    equal_split_limit,
+    phase_layout_limits,
+    port_limit,
+)
 from dse.evaluators.accounting.multi_die_memory import (
     COPIES,
     ROUTED,
@@ -54,10 +60,11 @@ from dse.evaluators.accounting.multi_die_memory import (
     unit_weight_bytes,
     weight_bytes_by_kind,
 )
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.die_iteration_rows import DieIteration, iteration_work_rows, run_activity
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_advice_text
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
     prefill_flop_per_token,
@@ -326,19 +333,19 @@ class MultiDieServing(InstanceLayout):
             rows.append(BreakdownRow(it.phase, many_dies.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
         return [scale_row(row, times) for row in rows]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for the most violated limit of serving on many dies."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> tuple[Lever, ...]:
+        """What to change where instances, or the division over dies, violate a limit."""
         address = worst.limit
-        if text := instance_remedy_text(address):
-            return text
+        if text := instance_advice_text(address):
+            return advise(text)
         if address == "chip.dies":
             each = ", ".join(
                 f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
                 for die_pool in die_pools(design, loads[0])
             )
             cols = int(design.chip.dies.cols)
-            return f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances"
-        return served_die(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
+            return advise(f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances")
+        return served_die(design).levers(worst, design, (_case_arrays(_longest_case(loads[0])),))
 
 
 def _request_work(design: Design, work: ReplicaWork | None) -> None:
@@ -560,7 +567,7 @@ def _tile_die() -> ServedDie:
         dies.die_contents,
         dies.group_limits,
         dies.breakdown_rows,
-        dies.remedy_text,
+        dies.tile_die_levers,
         dies.request_die_work,
     )
 
@@ -577,7 +584,7 @@ def _shared_cache_die() -> ServedDie:
         dies.die_contents,
         _no_limits,
         dies.breakdown_rows,
-        dies.remedy_text,
+        die_levers,
         _request_nothing,
         lambda design, shares, model: dies.tiered_kind(dies.die_reads(design, shares, model)),
     )

@@ -16,7 +16,7 @@ Wafers that only prefill, or only decode, keep their layout, and KV caches go by
 have the same layers in both phases, so that each moves its own, by its own host, at the same time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
 from dse.evaluators.accounting.regions import REGION_LAYOUT
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
@@ -193,9 +194,9 @@ class RegionServing(InstanceLayout):
             found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
         return found_rows
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for each phase that violates the limit."""
-        return regions.remedy_text(worst, design, tuple(_longest_job(load) for load in loads))
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """A larger mesh for each phase that violates the limit, or more wafers."""
+        return regions.region_levers(worst, design, tuple(_longest_job(load) for load in loads))
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""

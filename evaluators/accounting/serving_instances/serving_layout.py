@@ -19,6 +19,7 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.memory_contents import MemoryContents, largest_use, memory_limits
 from dse.evaluators.accounting.power import NOTHING
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
@@ -156,8 +157,8 @@ class ServingLayout(ABC):
         """Breakdown rows of an iteration of a pool, multiplied by `times`."""
 
     @abstractmethod
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """What to change where a limit is violated, as text; empty string if nothing is known."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """What may be changed so that a violated limit holds, the mildest first; nothing if nothing is known."""
 
     @abstractmethod
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:

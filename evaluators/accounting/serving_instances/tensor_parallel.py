@@ -18,11 +18,11 @@ from dse.evaluators.accounting.device_pipelines import (
     STAGE_LIMITS,
     StagedSeconds,
     equal_stage_limits,
-    fewest_stages_text,
+    fewest_stages_levers,
     message_bytes,
     message_hop_bytes,
+    stage_levers,
     stage_limits,
-    stage_remedy,
     staged_seconds,
 )
 from dse.evaluators.accounting.device_placement import tier_activity
@@ -34,6 +34,7 @@ from dse.evaluators.accounting.engine_memory import (
 )
 from dse.evaluators.accounting.memory_contents import MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
+from dse.evaluators.accounting.remedies import Lever, advise, limits_of_changes
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -54,7 +55,7 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     stage_segments,
     tightest_stage,
 )
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_advice_text
 from dse.evaluators.accounting.serving_instances.largest_iteration import LargestIteration
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
@@ -307,21 +308,20 @@ class TensorParallelServing(InstanceLayout):
         rows = iteration_rows("", times, (iteration.plain, iteration.padded), iteration.overheads, machine, dies=plan.tp)
         return rows if iteration.transfers is None else [*rows, *stage_transfer_rows("", times, iteration.transfers)]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """What to change where stages, replicas or memory violate a limit; nothing for others."""
         model = loads[0].model
-        if text := instance_remedy_text(worst.limit):
-            return text
+        if text := instance_advice_text(worst.limit):
+            return advise(text)
         if worst.limit in STAGE_LIMITS:
-            return stage_remedy(worst, design, model)
+            return stage_levers(worst, design, model)
         if worst.limit not in CAPACITY_LIMITS:
-            return ""
+            return ()
 
-        def keeps(changes: dict[str, Any]) -> bool:
-            changed = replace_leaves(design, changes)
-            return all(np.all(limit.need <= limit.have) for load in loads for limit in self.limits(changed, load))
+        def limits(trial: Design) -> list[Limit]:
+            return [limit for load in loads for limit in self.limits(trial, load)]
 
-        return fewest_stages_text(design, model, keeps)
+        return fewest_stages_levers(design, model, limits_of_changes(design, limits))
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""

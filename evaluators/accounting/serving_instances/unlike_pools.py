@@ -4,7 +4,7 @@ Each pool is asked of the layout of its own chip and mapping, as if that had thi
 prefill instance to those of a decode instance over a link of its own (Splitwise [patel2024], DistServe [zhong2024]).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.remedies import Lever, advise, remedy_text
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
@@ -167,18 +168,19 @@ class UnlikePoolsServing(InstanceLayout):
         side = pool_sides(design)[pool]
         return side.layout.iteration_rows(side.design, load, 0, times, made_of, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text of the pool whose limit is violated."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """Levers of the pool whose limit is violated."""
         first, last = pool_sides(design)
         if worst.limit == PREFILL_INSTANCES:
-            return f"{PREFILL_INSTANCES}=1 or more, on the chips of pools.prefill"
+            return advise(f"{PREFILL_INSTANCES}=1 or more, on the chips of pools.prefill")
         if not worst.limit.startswith(PREFILL_ADDRESS):
-            return last.layout.remedy_text(worst, last.design, loads)
+            return last.layout.levers(worst, last.design, loads)
         own = replace(worst, limit=worst.limit.removeprefix(PREFILL_ADDRESS))
-        text = silicon.remedy_text(own.limit, first.design.chip) or first.layout.remedy_text(own, first.design, loads)
+        manufacturing = advise(silicon.advice_text(own.limit, first.design.chip))
+        text = remedy_text(manufacturing or first.layout.levers(own, first.design, loads))
         for root in ("mapping.", "chip."):
             text = text.replace(root, f"{PREFILL_ADDRESS}{root}")
-        return text
+        return advise(text)
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of prompts by the prefill pool, and of decode by the other one."""

@@ -22,6 +22,7 @@ from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits, request_room
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import (
     Composition,
     IterationCounts,
@@ -234,9 +235,9 @@ class WholeChipServing(InstanceLayout):
         in_order = sorted(breakdown_rows, key=lambda row: order.get((row.segment, row.operator), len(order)))
         return [scale_row(row, times) for row in in_order]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for the most violated limit."""
-        return tiles.remedy_text(worst, design)
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> tuple[Lever, ...]:
+        """What to change where a tile or a group violates a limit."""
+        return tiles.tile_levers(worst, design)
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
