@@ -48,7 +48,7 @@ CONCERNS = {
     ),
     "remedies": Concern(1, 2, r"remed|^_?(first_fitting|(fewest|smallest|shortest)_\w+_text)$"),
     "transfers between pools": Concern(
-        11,
+        2,
         2,
         r"^(kv_transfer|kv_transfer_cost|kv_host_bytes|transfer_work|transfer_activity|parallel_transfers|_moved_activity|"
         r"_caches_moved)$",

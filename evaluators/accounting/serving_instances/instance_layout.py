@@ -177,12 +177,8 @@ class InstanceLayout(InstanceCosts):
 
     def join_pools(self, design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Deployment:
         """Deployment of a design's pools, with the KV transfer between them."""
-        way = self.kv_transfer(design, load) if len(pools) == 2 else None
-        setup = make_deployment(_serving(design), pools, load, way and (way[0].design_memory(0), float(way[1])))
-        if setup.transfer is None:
-            return setup
-        channels = self.parallel_transfers(design, load)
-        return setup if channels is None else setup._replace(transfer=setup.transfer._replace(channels=channels))
+        path = self.kv_path(design, load) if len(pools) == 2 else None
+        return make_deployment(_serving(design), pools, load, path, 0)
 
     def kv_memory_by_pool(self, design: Design, load: ServingLoad) -> tuple[PoolKvMemory, ...]:
         """KV memory of one instance in each pool, if the block count is set."""

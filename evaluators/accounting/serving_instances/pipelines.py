@@ -43,8 +43,8 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
 )
 from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     iteration_time_function,
-    kv_transfer_cost,
     make_deployments,
+    pipeline_message_cost,
     pipeline_paces,
 )
 from dse.evaluators.accounting.serving_instances.pipeline_usage import (
@@ -52,8 +52,8 @@ from dse.evaluators.accounting.serving_instances.pipeline_usage import (
     mean_iteration_pass,
     pipeline_peak_rates,
     power_function,
-    transfer_activity,
     usage_metrics,
+    work_of_pipeline_transfers,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
 from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServingLayout
@@ -71,7 +71,7 @@ from dse.evaluators.serving.iteration_time import geometric_axes
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area, price
-from dse.evaluators.silicon.energy import design_power_by_part, dynamic_energy
+from dse.evaluators.silicon.energy import design_power_by_part
 from dse.space.array_math import maximum, minimum, option_index, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
@@ -215,9 +215,8 @@ class PipelineServing(ServingLayout):
         if run is None:
             return None
         rest = idle_power(chip, decode_cores=decode_only_cores(design))
-        if between is not None:
-            moved = transfer_activity(design, load, fleet, between, ~np.isnan(run["ready"]))
-            rest += float(dynamic_energy(moved, chip)) / served.run_duration(run)
+        moved = work_of_pipeline_transfers(design, load, fleet, between, ~np.isnan(run["ready"]))
+        rest += moved.energy / served.run_duration(run)
         return drawn.run_power_profile(run, power_function(load, fleet, READERS[fidelity], between), rest)
 
     def serving_breakdown(self, design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
@@ -444,7 +443,7 @@ def _deploy_fleet(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
 ) -> tuple[Deployment, list[CheckedTable], TransferCost | None]:
     longest, reader, paces = served.longest_sequence(load), READERS[fidelity], pipeline_paces(load, fleet, READERS[fidelity])
-    between = kv_transfer_cost(design, load, fleet, paces, reader)
+    between = pipeline_message_cost(design, load, fleet, paces, reader)
     tables = list[CheckedTable]()
     for place, pool in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]

@@ -36,11 +36,11 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBo
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     equal_prompts,
-    kv_host_bytes,
     table_points,
 )
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
@@ -103,9 +103,12 @@ class RegionServing(InstanceLayout):
             instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
         return tuple(instances)
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-        """KV transfer by way of the host: time per request, without latency. [s]"""
-        return _wafer_request(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches by way of the hosts of all wafers, whose latency is left out."""
+        chip, mapping = _chip_and_mapping(design)
+        request = _wafer_request(design, load)
+        seconds = request.times(1 / float(mapping.serving.host_bandwidth))
+        return KvPath(seconds, 0.0, request.times(1 / _chip_share(design, load)), 2.0, host_transfer_energy(2.0, chip))
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
@@ -157,13 +160,6 @@ class RegionServing(InstanceLayout):
                     activity = activity + mesh_work(phase) * times
         hop_bytes = float(np.max(activity.hop_bytes))
         return ServedWork(useful, np.nan, hop_bytes, lambda: float(np.max(dynamic_energy(activity, design.chip))))
-
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers by way of hosts."""
-        chip, mapping = _chip_and_mapping(design)
-        request = _wafer_request(design, load).times(1 / _chip_share(design, load))
-        nbytes = kv_host_bytes(request, load, len(pool_phases(mapping.serving)) > 1, hosted)
-        return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str

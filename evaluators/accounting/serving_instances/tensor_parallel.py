@@ -61,10 +61,10 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBo
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     fractional_prompts,
-    transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_instances.serving_layout import JointParts
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
@@ -95,9 +95,9 @@ from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
+from dse.evaluators.serving.kv_memory import fullest_request
 from dse.evaluators.serving.scheduling_policy import pool_policies
-from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy, prefix_transfer_energy
+from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -236,8 +236,8 @@ class TensorParallelServing(InstanceLayout):
             prompt=prefill_flop_per_token(load.model) * operation / first,
         )
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-        """KV transfer over each die's port or the scale-out network: time per request, and latency [s].
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches over each die's port or the scale-out network, from memory to memory, each die its part.
 
         Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
         any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's
@@ -254,7 +254,14 @@ class TensorParallelServing(InstanceLayout):
             latency = where(across, nodes.latency, latency)
         sent = taken.times(dies[1] / dies[0]), taken  # by a die of those that have it, and to one
         each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
-        return fullest_request(each, load.longest), latency
+        links, tp = PooledActivity(memory_bytes=2.0, linked_bytes=_hops(design, self.device_count(design))), mapping.decode.tp
+        return KvPath(
+            fullest_request(each, load.longest),
+            latency,
+            stage_request_memory(design, load, tp, None).times(tp),
+            links.memory_bytes,
+            pooled_dynamic_energy(links, chip),
+        )
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Dies that share a request's KV cache: those of an instance."""
@@ -278,15 +285,6 @@ class TensorParallelServing(InstanceLayout):
                 paced = paced + _each_design(count * operations, designs)
         flop = paced / usual_pace(design)
         return ServedWork(flop, work.memory_bytes, 0.0, lambda: pooled_dynamic_energy(work, chip))
-
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers over links from die to die, and to hosts."""
-        chip, mapping = _chip_and_mapping(design)
-        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
-        if len(pool_phases(mapping.serving)) == 1:
-            return moved
-        sent = _moved_activity(design, load, self.device_count(design))
-        return TransferWork(moved.memory_bytes + sent.memory_bytes, moved.energy + pooled_dynamic_energy(sent, chip))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
@@ -331,12 +329,10 @@ class TensorParallelServing(InstanceLayout):
         return sum(counts[phase] * plan.tp * plan.stages for phase, plan in plans)
 
 
-def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:
-    """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
-    network, tp = design.chip.network, design.mapping.decode.tp
-    hops = network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
-    nbytes = stage_request_memory(design, load, tp, None).sum_bytes(transferred_prompts(load)) * tp
-    return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
+def _hops(design: Design, dies: Any) -> Any:
+    """Links that a cache crosses from one of so many dies to another. [1]"""
+    network = design.chip.network
+    return network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
 
 
 def _bandwidth_share(design: Design, dies: Any) -> Any:

@@ -18,9 +18,9 @@ from dse.evaluators.accounting.serving_instances import Composition, IterationCo
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
-from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.cache_memory import whole_request_memory
@@ -84,8 +84,8 @@ class UnlikePoolsServing(InstanceLayout):
         first, last = (side.layout.instances(side.design, load, fidelity) for side in pool_sides(design))
         return (*first, *last)
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-        """KV transfer over the link between the pools: time per request, and latency [s].
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches over the link between the pools.
 
         Chips of an instance send, and those of another receive, at the same time, each a part of the cache. A cache that is
         kept in another format than it is sent in is read and written once more where it is converted.
@@ -99,7 +99,8 @@ class UnlikePoolsServing(InstanceLayout):
                 kept = _cache_in_format(load.model, side.design, side.design.mapping.precision.kv)
                 bandwidth = main_memory(side.design.chip).bandwidth * devices
                 room = _added(room, _added(kept, sent).times(1 / bandwidth))
-        return room, pools.link.latency
+        memory = sum(memory_energy_per_byte(side.design.chip) for side in sides)
+        return KvPath(room, pools.link.latency, sent, 2.0, memory + link_energy(pools))
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Chips of each pool that share a request's KV cache."""
@@ -144,15 +145,6 @@ class UnlikePoolsServing(InstanceLayout):
             sum(work.hop_bytes for work in works),
             lambda: sum(work.energy() for work in works),
         )
-
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers over the link between pools, and of bytes to hosts."""
-        sides = pool_sides(design)
-        nbytes = sent_cache(design, load.model).sum_bytes(transferred_prompts(load))
-        memory = sum(memory_energy_per_byte(side.design.chip) for side in sides)
-        moved = sides[-1].layout.transfer_work(sides[-1].design, load, hosted)
-        energy = nbytes * (memory + link_energy(_pools(design)))
-        return TransferWork(moved.memory_bytes + 2 * nbytes, moved.energy + energy)
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
