@@ -27,7 +27,7 @@ from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model
 from dse.evaluators.cost_models.cached_operators import cached_shares
 from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
-from dse.evaluators.cost_models.memory_read_ahead import ReadAhead, timeline_with_read_ahead
+from dse.evaluators.cost_models.memory_read_ahead import timeline_with_read_ahead
 from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
 from dse.evaluators.layouts.cache_memory import resident_state_bytes
@@ -190,8 +190,12 @@ def _timed(
         * chip.mesh.rows
         * chip.mesh.cols
     )
-    ahead = ReadAhead(prefetch.policy, prefetch.share * free if chip.l2 is None else _aside(chip, plan))
-    return [timed_block for blocks in turns for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, ahead)]
+    policy, budget = prefetch.policy, prefetch.share * free if chip.l2 is None else _aside(chip, plan)
+    return [
+        timed_block
+        for blocks in turns
+        for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, policy, budget)
+    ]
 
 
 def _ahead_bytes(design: Design, phase: str) -> Callable[[Any], Any]:

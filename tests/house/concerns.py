@@ -44,7 +44,7 @@ CONCERNS = {
         r"_(run|served|staged|timed)_iteration)$",
     ),
     "prefetch timelines": Concern(
-        5, 2, r"^(prefetched_bytes|IdleWindow|fit_in_budget)$", frozenset({"prefetched_bytes", "IdleWindow", "fit_in_budget"})
+        3, 2, r"^(prefetched_bytes|IdleWindow|fit_in_budget)$", frozenset({"prefetched_bytes", "IdleWindow", "fit_in_budget"})
     ),
     "remedies": Concern(1, 2, r"remed|^_?(first_fitting|(fewest|smallest|shortest)_\w+_text)$"),
     "transfers between pools": Concern(
