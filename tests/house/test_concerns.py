@@ -102,26 +102,16 @@ def test_layouts_are_named_in_one_registry() -> None:
     assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"space/software.py"}
 
 
-KEPT_BY_HAND = {
-    "evaluators/accounting/die_batches.py",  # what a with block collects
-    "evaluators/accounting/serving_instances/pipeline_fleet.py",  # rows are picked from what is kept
-    "evaluators/accounting/serving_instances/shared_part_times.py",  # bounded by values, not by entries
-    "evaluators/accounting/serving_runs/run_metrics.py",  # of loads as long as these live, and of a with block
-    "evaluators/accounting/serving_runs/steady_state_run.py",  # of loads as long as these live
-}
-"""Sources of the account with containers of a module that change; the list may only get shorter."""
-
-
-def test_results_are_kept_by_one_class() -> None:
-    """What is remembered between calls is a `LastUsed`, or wrapped by `memoize`; both are bounded in one place."""
+def test_results_are_kept_by_classes_of_one_module() -> None:
+    """What is remembered between calls is a class of `space/memoize.py`, or wrapped by one of its functions."""
     made = {
         place(path)
         for path in SOURCES
-        if place(path).startswith("evaluators/accounting/")
+        if place(path).startswith("evaluators/")
         for node in parsed(path).body
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _starts_empty(node.value)
     }
-    assert made == KEPT_BY_HAND
+    assert made == set()
 
 
 def _starts_empty(value: ast.expr) -> bool:

@@ -44,6 +44,7 @@ from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, STAGE_CUTS, FormatPlan, Mapping, ServingPipelinePlan
+from dse.space.memoize import LastUsed
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
@@ -130,25 +131,25 @@ class PipelinePool(NamedTuple):
         return as_float(request_room(self.contents(0.0)[0]))
 
 
-_KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
-"""Pipelines of the last designs and loads, separately: limits and metrics of a design need them one after the other."""
-
 PHASES = ("prefill", "decode")
 
 MAX_FLEETS = 8
 """That are kept."""
 
+_fleets: LastUsed[tuple[int, int], tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = LastUsed(MAX_FLEETS)
+"""Pipelines by design and load, which are kept with them: limits and metrics of a design need them one after the other."""
+
 
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     """Pools of pipelines: those that only prefill, if any, and those that decode."""
-    known = next((fleet for single_design, its, fleet in _KNOWN if single_design is design and its is load), None)
-    return known or _keep_fleet(design, load, _make_fleet(design, load))
+    known = _fleets.find((id(design), id(load)))
+    return known[2] if known else _keep_fleet(design, load, _make_fleet(design, load))
 
 
 def select_rows(design: Design, rows: Array) -> Design:
     """Selected rows of a design, keeping the pipelines already known for them."""
     found_rows = served.select_rows(design, rows)
-    for single_design, load, fleet in list(_KNOWN):
+    for single_design, load, fleet in _fleets.results():
         if single_design is design and len(rows) > 1:
             chips = (found_rows.chip, decode_only_chip(found_rows.chip))[: len(fleet)]
             _keep_fleet(
@@ -160,9 +161,7 @@ def select_rows(design: Design, rows: Array) -> Design:
 
 
 def _keep_fleet(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
-    _KNOWN.append((design, load, fleet))
-    del _KNOWN[:-MAX_FLEETS]
-    return fleet
+    return _fleets.keep((id(design), id(load)), (design, load, fleet))[2]
 
 
 def _pick_rows_of(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:
