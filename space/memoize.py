@@ -1,4 +1,4 @@
-"""What is remembered between calls: results by arguments, the last used ones, and what a with block collects."""
+"""Results that are remembered between calls, by arguments or by key, and state of with blocks."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -155,7 +155,7 @@ class KeptWithOwner(Generic[K, T]):
     def __init__(self) -> None:
         self._results: WeakKeyDictionary[K, T] = WeakKeyDictionary()
 
-    def of(self, owner: K, make: Callable[[], T]) -> T:
+    def find(self, owner: K, make: Callable[[], T]) -> T:
         """The result of an object, made at its first use."""
         result = self._results.get(owner)
         if result is None:

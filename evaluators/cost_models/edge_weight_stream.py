@@ -60,12 +60,13 @@ def timeline_with_stream(priced: Sequence[TimedBlock], stream: EdgeStream) -> tu
         kernel, done = call.kernel, cost.activity
         assert kernel is not None
         assert done is not None
-        need, own = call.fetch * stream.away, done.hop_bytes * kernel.times * kernel.copies * edge.links
+        need = call.fetch * stream.away if call.reads else None
+        own = done.hop_bytes * kernel.times * kernel.copies * edge.links
 
         def duration(bytes_ahead: Any) -> Any:
             waiting = (need - bytes_ahead) * edge.byte + edge.first * (need > bytes_ahead)
             return cost.engines + waiting + need * edge.copy
 
-        return TimedCall(need if call.reads else None, duration, lambda seconds, bytes_ahead: cost.engines - own)
+        return TimedCall(need, duration, lambda seconds, bytes_ahead: cost.engines - own)
 
     return tuple(overlapped_timeline(priced, overlap_call, ReadAhead(stream.policy, stream.budget, edge.byte)))

@@ -24,7 +24,7 @@ class TimedCall(NamedTuple):
 
 
 class ReadAhead(NamedTuple):
-    """How memory reads ahead: an option of `space.mapping.PREFETCH`, room for it [B], and time of a byte [s/B]."""
+    """Prefetch policy, room for what is read ahead [B], and time of a byte [s/B]."""
 
     policy: str
     budget: Any

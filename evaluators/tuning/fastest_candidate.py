@@ -319,8 +319,8 @@ def _worths(kernel: TunableKernel, groups: DesignGroups) -> list[UsefulCandidate
     common, own = groups.keys
     token = _token(kernel, common)
     keys = [(token, *row) for row in own]
-    found = ((number, _useful.find(key)) for number, key in enumerate(keys))
-    worths = {number: candidates for number, candidates in found if candidates is not None}
+    kept_candidates = ((number, _useful.find(key)) for number, key in enumerate(keys))
+    worths = {number: candidates for number, candidates in kept_candidates if candidates is not None}
     missing = np.array([number for number in range(len(keys)) if number not in worths], int)
     if len(missing):
         worths.update(_looked_at(kernel, groups, missing))

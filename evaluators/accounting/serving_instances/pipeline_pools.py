@@ -10,24 +10,22 @@ import numpy as np
 
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     PipelinePool,
-    as_float,
     iteration_pass,
     longest_request_bytes,
+    pipeline_path,
     pipeline_request_memory,
     stage_shares_and_rate,
 )
 from dse.evaluators.accounting.serving_runs import run_metrics as served
-from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath, make_transfer
+from dse.evaluators.accounting.serving_runs.kv_transfers import make_transfer
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, TransferCost, transfer_cost
 from dse.evaluators.layouts.simulated_kv_transfer import simulated_transfer_cost
 from dse.evaluators.machine.mesh_fabric import tile_fabric
-from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction
 from dse.evaluators.serving.kv_memory import prefix_cache_sizes, two_level_memory, two_level_paged_memory
 from dse.evaluators.serving.simulator import Deployment, InstancePool
 from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, minimum, option_index
 from dse.space.design import Design
 from dse.space.layers import differs_between_phases
@@ -118,29 +116,6 @@ def _instance_pools(
         known = prefix_cache_sizes(free * kept, room, load.requests.block, every)
         pools.append(InstancePool(price, rule, memory, shares=shares, instances=int(dp), batch=int(batch), **known._asdict()))
     return pools
-
-
-def pipeline_path(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost) -> KvPath:
-    """Path of KV caches over the links of the mesh; positions in local memories are not read from main memory.
-
-    Args:
-        design, load, fleet: as they are.
-        between: costs of messages of caches.
-    """
-    room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
-    away = sum(1 - pool.held.kv_here for pool in fleet)
-    byte = Activity(sent_bytes=1.0, hop_bytes=between.hops, memory_bytes=away)
-    return KvPath(
-        # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
-        room.times(between.per_token * prompt / as_float(room.request_bytes(prompt))),
-        between.latency,
-        room.times(fleet[-1].holds.tp),
-        away,
-        dynamic_energy(byte, design.chip),
-        between.hops,
-        between.together,
-        between.blocks,
-    )
 
 
 def pipeline_message_cost(

@@ -15,9 +15,9 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     core_count,
     decode_only_cores,
     iteration_pass,
+    pipeline_path,
     pool_contents,
 )
-from dse.evaluators.accounting.serving_instances.pipeline_pools import pipeline_path
 from dse.evaluators.accounting.serving_instances.served_work import (
     ServedWork,
     power_of_work,

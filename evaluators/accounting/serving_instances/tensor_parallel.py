@@ -237,7 +237,7 @@ class TensorParallelServing(InstanceLayout):
         )
 
     def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
-        """Path of KV caches over each die's port or the scale-out network, from memory to memory, each die its part.
+        """Path of KV caches over each die's port or the scale-out network, each die its part.
 
         Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
         any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's

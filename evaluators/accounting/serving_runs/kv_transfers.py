@@ -17,7 +17,7 @@ from dse.space.workload import ServingLoad
 
 
 class KvPath(NamedTuple):
-    """Path of a KV cache from a prefill instance to a decode instance, as a layout states it; leaves broadcast over designs.
+    """Path of a KV cache from a prefill to a decode instance; leaves broadcast over designs.
 
     Attributes:
         seconds: time of a request's cache on one channel, by the parts of its memory. [s]

@@ -264,12 +264,12 @@ def unkept_rate(alone: tuple[float, float]) -> dict[str, float]:
 
 def keep_max_rate(load: ServingLoad, rate: MaxRate) -> None:
     """Keep the result of a search, for later explanations."""
-    _searched.of(load, dict)[rate.rate] = replace(rate, served=None)  # runs are large
+    _searched.find(load, dict)[rate.rate] = replace(rate, served=None)  # runs are large
 
 
 def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:
     """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
-    return _searched.of(load, dict).get(rate)
+    return _searched.find(load, dict).get(rate)
 
 
 def max_rate_metrics(load: ServingLoad, rate: float) -> dict[str, float]:

@@ -214,7 +214,7 @@ def max_rate_stream(load: ServingLoad) -> RateStream | None:
     if not load.largest:
         return None
     largest = load.largest
-    return _streams.of(load, lambda: rate_stream(load, make_slo_bounds(load, largest)))
+    return _streams.find(load, lambda: rate_stream(load, make_slo_bounds(load, largest)))
 
 
 def with_busiest_links(load: ServingLoad) -> ServingLoad:
