@@ -3,7 +3,7 @@
 Evaluation is pure: equal inputs give equal results, for one design as for a hundred thousand.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -21,7 +21,8 @@ from dse.evaluators.accounting.metrics import CaseOutcomes, add_input_metrics
 from dse.evaluators.accounting.outcome_columns import fill_outcomes
 from dse.evaluators.accounting.outcomes import Outcomes, empty_outcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
-from dse.evaluators.accounting.sequence_limits import LENGTH, length_limits, length_remedy_text
+from dse.evaluators.accounting.remedies import Lever, advise, remedy_text
+from dse.evaluators.accounting.sequence_limits import LENGTH, length_advice_text, length_limits
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import SUBMESH_MARK, core_extent, parse_fidelity
@@ -459,11 +460,15 @@ def explain_infeasibility(design: Design, workload: Workload) -> Infeasibility |
         worst = _worst(_limits(design, workload))
     except IncompatibleOptionsError as clash:
         return clash.verdict
-    if worst is None or worst.limit == LENGTH:
-        return replace(worst, remedy=length_remedy_text(workload)) if worst else None
-    if remedy_text := silicon.remedy_text(worst.limit, design.chip):
-        return replace(worst, remedy=remedy_text)
-    return _evaluator_at(design, workload.cases[0], "analytical").with_remedy(worst, design, workload)
+    if worst is None:
+        return None
+    if worst.limit == LENGTH:
+        levers: Iterable[Lever] = advise(length_advice_text(workload))
+    else:
+        levers = advise(silicon.advice_text(worst.limit, design.chip)) or _evaluator_at(
+            design, workload.cases[0], "analytical"
+        ).levers(worst, design, workload)
+    return replace(worst, remedy=remedy_text(levers))
 
 
 def _evaluator(design: Design, case: WorkloadCase) -> WorkloadEvaluator:

@@ -1,9 +1,11 @@
-"""Caches of results that depend on scalars only; results that depend on arrays are recomputed."""
+"""Results that are remembered between calls, by arguments or by key, and state of with blocks."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache, wraps
 from types import ModuleType
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -122,9 +124,67 @@ class LastUsed(Generic[K, T]):
             self._results.pop(next(iter(self._results)))
         return result
 
+    def results(self) -> list[T]:
+        """All that is kept, the last used result at the end."""
+        return list(self._results.values())
+
+    def shrink(self, most: int, size: Callable[[T], int]) -> None:
+        """Drop the oldest results while all of them are larger than `most`; the last used one stays.
+
+        >>> kept = LastUsed(8)
+        >>> for name in ("ccc", "bb", "a"):
+        ...     _ = kept.keep(name, name)
+        >>> kept.shrink(3, len)
+        >>> kept.results()
+        ['bb', 'a']
+        """
+        sizes = {key: size(result) for key, result in self._results.items()}
+        for key in list(sizes)[:-1]:
+            if sum(sizes.values()) <= most:
+                break
+            del self._results[key], sizes[key]
+
     def forget(self) -> None:
         """Forget the results of all keys."""
         self._results.clear()
+
+
+class KeptWithOwner(Generic[K, T]):
+    """One result of each of some objects, kept as long as the object lives."""
+
+    def __init__(self) -> None:
+        self._results: WeakKeyDictionary[K, T] = WeakKeyDictionary()
+
+    def find(self, owner: K, make: Callable[[], T]) -> T:
+        """The result of an object, made at its first use."""
+        result = self._results.get(owner)
+        if result is None:
+            result = self._results[owner] = make()
+        return result
+
+
+class BlockState(Generic[T]):
+    """What the innermost of nested with blocks collects.
+
+    >>> state = BlockState()
+    >>> with state.open([]) as outer, state.open([1]):
+    ...     state.innermost
+    [1]
+    >>> state.innermost is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.innermost: T | None = None
+
+    @contextmanager
+    def open(self, state: T) -> Iterator[T]:
+        """Collect in a state of its own, in a with block."""
+        before, self.innermost = self.innermost, state
+        try:
+            yield state
+        finally:
+            self.innermost = before
 
 
 @cache

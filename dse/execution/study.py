@@ -17,7 +17,7 @@ from dse.config.record_parser import parse_setting, parse_settings, parse_value
 from dse.config.workloads import SEED
 from dse.evaluators import PHYSICS_VERSION, fidelities, fidelity_names, submesh_text
 from dse.evaluators.accounting.metrics import METRICS, Direction, find_metric
-from dse.evaluators.accounting.sequence_limits import length_remedy_text
+from dse.evaluators.accounting.sequence_limits import length_advice_text
 from dse.evaluators.calls.submesh import SUBMESH_MARK
 from dse.evaluators.evaluation import explain_infeasibility, find_option_conflict
 from dse.execution.pool.worker_settings import WorkerSettings
@@ -217,8 +217,8 @@ def build_study(config: Mapping[str, Any], folder: Path) -> Study:
         DesignError: naming the address, the value, what was expected and the nearest valid name.
     """
     config, nouns = _parse_nouns(config, folder)
-    if length_remedy_text(nouns.workload):
-        raise DesignError(f"model: no design of this study is possible: {length_remedy_text(nouns.workload)}")
+    if length_advice_text(nouns.workload):
+        raise DesignError(f"model: no design of this study is possible: {length_advice_text(nouns.workload)}")
     for chosen, space in nouns.space.base_spaces:
         verdict = _base_verdict(space, nouns.workload, chosen.get(CHIP_KNOB))
         if verdict is not None and verdict.limit.startswith("model."):

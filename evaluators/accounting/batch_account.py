@@ -146,9 +146,6 @@ def _rated_energies(layout: Layout, design: Design, job: BatchArrays, ttft: Any,
     return rated_energies(power * layout.die_count(design), job, ttft, decoding, latency)
 
 
-def keeps_limits(layout: Layout, design: Design, arrays: Sequence[BatchArrays]) -> bool:
-    """Whether a design keeps all limits of its layout."""
-    limits = [
-        limit for job in arrays for limit in account_limits(layout, design, job, layout.phases(design, job, "analytical"))
-    ]
-    return all(np.all(limit.need <= limit.have) for limit in limits)
+def batch_limits(layout: Layout, design: Design, arrays: Sequence[BatchArrays]) -> list[Limit]:
+    """Limits of a design under several jobs, in closed form."""
+    return [limit for job in arrays for limit in account_limits(layout, design, job, layout.phases(design, job, "analytical"))]

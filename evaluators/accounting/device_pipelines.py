@@ -4,8 +4,7 @@ A batch is shared by replicas of the model. Each replica's requests are micro-ba
 devices of a stage are a tensor-parallel group (`accounting.tensor_parallel`).
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case, spread_over_entries
 from dse.evaluators.accounting.phase import IterationSchedule
+from dse.evaluators.accounting.remedies import Changes, Lever, LimitsOfChanges, advise
 from dse.evaluators.calls.call import ONCE
 from dse.evaluators.cost_models.analytical_collectives import INTER_NODE_HOPS, stage_message_seconds
 from dse.evaluators.graph.step_counts import StepCounts
@@ -20,6 +20,7 @@ from dse.evaluators.layouts.device_stages import StageGroup, messages_between_no
 from dse.evaluators.layouts.engine_overheads import OverheadTimes
 from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.evaluators.machine.machine import HardwareModel
+from dse.space.aliases import PHASES
 from dse.space.array_math import ceil_div, maximum, minimum, where
 from dse.space.chip import DeviceLinks
 from dse.space.design import Design
@@ -239,40 +240,35 @@ STAGE_LIMITS = ("mapping.prefill.pp", "mapping.decode.pp", "mapping.decode.dp")
 """Limits on stages and replicas."""
 
 
-def stage_remedy(worst: Infeasibility, design: Design, model: Model) -> str:
-    """What to change where stages or replicas exceed a limit, as text."""
+def stage_levers(worst: Infeasibility, design: Design, model: Model) -> tuple[Lever, ...]:
+    """What to change where stages or replicas exceed a limit."""
     most = len(layers(model).line)
     if worst.limit.endswith(".dp"):
-        return "the same devices do both phases: set mapping.both.dp"
+        return advise("the same devices do both phases: set mapping.both.dp")
     if worst.need > most:
-        return f"{model.name} has {most} layers, and a stage needs one: mapping.both.pp={most} at most"
-    return "the same devices do both phases: set mapping.both.pp"
+        return advise(f"{model.name} has {most} layers, and a stage needs one: mapping.both.pp={most} at most")
+    return advise("the same devices do both phases: set mapping.both.pp")
 
 
-def fewest_stages_text(design: Design, model: Model, keeps: Callable[[dict[str, Any]], bool]) -> str:
-    """Fewest stages of both phases that keep all limits at a design's TP, or at a power of two, as text.
-
-    Empty string if none do.
+def fewest_stages_levers(design: Design, model: Model, limits: LimitsOfChanges) -> Iterator[Lever]:
+    """The fewest stages of both phases at a design's TP, or at a power of two.
 
     Args:
         design, model: as they are.
-        keeps: whether changed leaves keep all limits.
+        limits: of the design with leaves changed.
     """
     most, own = len(layers(model).line), int(np.max(design.mapping.prefill.tp))
-    counts = range(2, most + 1)
     for tp in dict.fromkeys((own, *(1 << power for power in range(MAX_STAGE_TP.bit_length())))):
-        both = {f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}
 
-        def fits(stages: int, both: dict[str, Any] = both) -> bool:
-            return keeps(both | {f"mapping.{phase}.pp": stages for phase in ("prefill", "decode")})
+        def of_stages(stages: int, tp: int = tp) -> Changes:
+            return {f"mapping.{phase}.{name}": count for phase in PHASES for name, count in (("tp", tp), ("pp", stages))}
 
-        # no stage of more of them has more layers, so that the fewest are found by halves
-        if counts and fits(counts[-1]):
-            stages = counts[bisect_left(counts, True, key=fits)]
+        def describe_stages(stages: int, tp: int = tp) -> str:
             named = "" if tp == own else f"mapping.both.tp={tp} "
-            each = count_text(tp, "device")
-            return f"use {count_text(stages, 'stage')} of {each}: {named}mapping.both.pp={stages}"
-    return ""
+            return f"use {count_text(stages, 'stage')} of {count_text(tp, 'device')}: {named}mapping.both.pp={stages}"
+
+        # no stage of more of them has more layers
+        yield Lever(describe_stages, range(2, most + 1), of_stages, limits, by_halves=True)
 
 
 MAX_STAGE_TP = 64

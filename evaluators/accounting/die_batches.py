@@ -18,7 +18,7 @@ from dse.evaluators.layouts.whole_chip import KernelPlan
 from dse.evaluators.program.activity import Activity
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves, replace_leaves
-from dse.space.memoize import memoize_by_identity
+from dse.space.memoize import BlockState, memoize_by_identity
 
 
 class DieBatch(NamedTuple):
@@ -39,7 +39,7 @@ class _Kept(NamedTuple):
     dies: dict[Any, DieBatch]
 
 
-_KEPT: list[_Kept] = []
+_KEPT: BlockState[_Kept] = BlockState()
 
 MIN_BATCH = 2
 """Dies from which on they are worked out together."""
@@ -48,17 +48,15 @@ MIN_BATCH = 2
 @contextmanager
 def collect_die_work() -> Iterator[None]:
     """Collect, in a with block, requests for die work, so that equal work is computed together."""
-    _KEPT.append(_Kept({}, {}, {}, {}))
-    try:
+    with _KEPT.open(_Kept({}, {}, {}, {})):
         yield
-    finally:
-        _KEPT.pop()
 
 
 def request_die_work(work: ReplicaWork, die_split: DieSplit, die: Chip, plan: KernelPlan, *others: Any) -> None:
     """Request the work of a die for a later batch; arguments as of `find_die_work`."""
     structure, row = _structure_and_numbers(die, plan)
-    _KEPT[-1].wanted.setdefault(_die_key(work, die_split, structure, others), {}).setdefault(row, (die, plan))
+    assert _KEPT.innermost is not None
+    _KEPT.innermost.wanted.setdefault(_die_key(work, die_split, structure, others), {}).setdefault(row, (die, plan))
 
 
 def find_die_work(
@@ -72,9 +70,10 @@ def find_die_work(
         die, plan: one of the dies, and its plan's kernel settings.
         others: further inputs of the result.
     """
-    if not _KEPT:
+    kept = _KEPT.innermost
+    if kept is None:
         return None
-    kept, (structure, row) = _KEPT[-1], _structure_and_numbers(die, plan)
+    structure, row = _structure_and_numbers(die, plan)
     key = _die_key(work, die_split, structure, others)
     wanted_chips = kept.wanted.get(key, {})
     if len(wanted_chips) < MIN_BATCH or row not in wanted_chips:

@@ -1,11 +1,11 @@
-"""What a layout answers about a batch: costs of phases, structural limits, peak rates and remedies.
+"""What a layout answers about a batch: costs of phases, structural limits, peak rates and levers.
 
 A layout is the division of a model over devices, dies, regions or tiles. It prices iterations; all that follows from them
 alike on every layout (limits of memories, utilisation, energy, power, rates) is in `accounting.batch_account`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_model
 from dse.evaluators.accounting.layout_registry import BATCH_LAYOUTS, load_layout
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.usage import PeakRates
 from dse.space.array_math import Array
 from dse.space.design import Design
@@ -93,8 +94,8 @@ class Layout(ABC):
         """Dynamic energy of a phase on all chips; NaN where its activity is not counted. [J]"""
 
     @abstractmethod
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """What to change so that a violated limit holds, as text; empty string if nothing is known."""
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> Iterable[Lever]:
+        """What may be changed so that a violated limit holds, the mildest first; nothing if nothing is known."""
 
     @abstractmethod
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:

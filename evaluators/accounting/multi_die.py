@@ -23,6 +23,7 @@ from dse.evaluators.accounting.multi_die_limits import chip_die_count, phase_spl
 from dse.evaluators.accounting.multi_die_memory import WEIGHTS, bytes_by_unit
 from dse.evaluators.accounting.multi_die_overheads import dies_terms, mean_stage_overheads, pass_overheads
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import cost_model
 from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
@@ -245,9 +246,9 @@ class MultiDieLayout(Layout):
         """Limits known before any cost is computed: layout, and even spread of requests."""
         return dies_limits.early_limits(design, job)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text for the most violated limit."""
-        return dies_limits.remedy_text(worst, design, arrays)
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+        """What to change where the division over dies violates a limit."""
+        return dies_limits.die_levers(worst, design, arrays)
 
     def memory_by_use(self, phases: Sequence[PhaseCost]) -> dict[str, float]:
         """Main memory of the fullest die in the fuller phase, by use, for one design. [B]"""

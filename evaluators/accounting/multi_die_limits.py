@@ -1,9 +1,10 @@
-"""Limits of dividing a model over many dies, and remedies: layout, links and even spread of requests."""
+"""Limits of dividing a model over many dies, and levers: layout, links and even spread of requests."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dse.evaluators.accounting.decode_segments import BatchArrays
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.cost_models.die_exchange_jobs import has_two_levels, members_per_node
 from dse.evaluators.graph.expert_loads import placed_experts
 from dse.evaluators.layouts.legal_splits import max_stages, split_advice_text, split_bounds
@@ -197,8 +198,13 @@ def port_limit(chip: Chip) -> Limit:
     return Limit("chip.d2d.ports", max_ports(rows, cols, chip.d2d.topology) * 1.0, chip.d2d.ports, "1")
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-    """Remedy text for the most violated limit of a multi-die design."""
+def die_levers(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+    """What to change where the division of a model over dies violates a limit."""
+    return advise(_advice_text(worst, design, arrays))
+
+
+def _advice_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
+    """Advice by limit and chosen options; empty string for limits of a die."""
     chip, address, case = _chip_of(design), worst.limit, arrays[0].cases[0]
     phase, _, field = address.removeprefix("mapping.").partition(".")
     apart = phase in ("prefill", "decode") and phase_split(design, case, phase).attention

@@ -4,7 +4,6 @@ The chip is divided into instances of the model, each a pipeline of groups; requ
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -34,6 +33,7 @@ from dse.evaluators.accounting.partition_search import (
 from dse.evaluators.accounting.partition_search import PartitionedPhase as Partitions
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
 from dse.evaluators.accounting.pipeline_memory import core_contents
+from dse.evaluators.accounting.remedies import Lever, advise, limits_of_changes
 from dse.evaluators.accounting.settled_partitions import settle_partitions
 from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.calls.algorithm_candidates import select_values
@@ -56,10 +56,10 @@ from dse.evaluators.layouts.residency import CoreResidency, core_residency
 from dse.evaluators.machine.machine import HardwareModel, tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
 from dse.evaluators.silicon.energy import dynamic_energy
+from dse.space.aliases import PHASES
 from dse.space.array_math import ceil_div, maximum, minimum
 from dse.space.chip import Chip
 from dse.space.design import Design
-from dse.space.fields import replace_leaves
 from dse.space.layers import per_reach
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import main_memory
@@ -135,19 +135,19 @@ class PipelineLayout(Layout):
         )  # fmt: skip
         return rows + stage_transfer_rows(phase.name, phase.runs, phase.between)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text: the smallest parallelism that fits, or group sides that divide the mesh."""
-        if sides := on_groups.remedy_text(worst.limit, {name: getattr(design.mapping, name) for name in ("prefill", "decode")}):
-            return sides
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+        """Group sides that divide the mesh, or the smallest parallelism that fits."""
+        if sides := on_groups.side_advice_text(worst.limit, {name: getattr(design.mapping, name) for name in PHASES}):
+            return advise(sides)
 
         def limits(trial: Design) -> list[Limit]:
             limits = [limit for job in arrays for limit in _batch_parallelism_limits(trial, job)]
-            for job, name in product(arrays, ("prefill", "decode")):
+            for job, name in product(arrays, PHASES):
                 held = _held_memory(trial, job, name)
                 limits += memory_limits(core_contents(trial.chip, getattr(trial.mapping, name), held, held.cached_share))
             return limits
 
-        return with_smallest_parallelism(worst, design, limits).remedy
+        return (parallelism_lever(design, limits),)
 
 
 def _pass_phase(
@@ -258,28 +258,30 @@ def _chosen_reductions(machine: HardwareModel) -> AlgorithmNamer:
     return words
 
 
-def with_smallest_parallelism(worst: Infeasibility, design: Design, limits: Callable[[Design], list[Limit]]) -> Infeasibility:
-    """The violated limit with the smallest TP x PP that keeps all limits, as its remedy."""
+def parallelism_lever(design: Design, limits: Callable[[Design], list[Limit]]) -> Lever:
+    """The smallest TP x PP of both phases.
+
+    Args:
+        design: as it is.
+        limits: of a changed design.
+    """
     mesh = design.chip.mesh
     cores = int(mesh.rows * mesh.cols)
-    return replace(worst, remedy=smallest_parallelism_text(design, limits) or f"no TP x PP on {cores} cores fits")
-
-
-def smallest_parallelism_text(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """Smallest TP x PP of both phases that keeps all limits, as text; empty string if there is none."""
-    mesh = design.chip.mesh
-    cores = int(mesh.rows * mesh.cols)
-    for count in range(1, cores + 1):
-        for tp in (1 << power for power in range(count.bit_length())):
-            pp = count // tp
-            if pp * tp != count:
-                continue
-            both = {
-                f"mapping.{phase}.{knob}": value for phase in ("prefill", "decode") for knob, value in (("tp", tp), ("pp", pp))
-            }
-            if all(np.all(limit.need <= limit.have) for limit in limits(replace_leaves(design, both))):
-                return f"set TP {tp} x PP {pp}: mapping.both.tp={tp} mapping.both.pp={pp}"
-    return ""
+    sizes = [
+        (1 << power, count >> power)
+        for count in range(1, cores + 1)
+        for power in range(count.bit_length())
+        if count % (1 << power) == 0
+    ]
+    return Lever(
+        lambda size: "set TP {0} x PP {1}: mapping.both.tp={0} mapping.both.pp={1}".format(*size),
+        sizes,
+        lambda size: {
+            f"mapping.{phase}.{knob}": value for phase in PHASES for knob, value in zip(("tp", "pp"), size, strict=True)
+        },
+        limits_of_changes(design, limits),
+        failed=f"no TP x PP on {cores} cores fits",
+    )
 
 
 def parallelism_limits(chip: Chip, name: str, plan: PipelinePlan, stages: float, groups: Any) -> list[Limit]:

@@ -6,7 +6,7 @@ a chain have the layers in order, the same ones in both phases: KV caches stay o
 the same time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,7 +31,8 @@ from dse.evaluators.accounting.memory_contents import (
     memory_limits,
 )
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds, useful_operations
-from dse.evaluators.accounting.region_remedies import shortest_chain_text, smallest_mesh_text, with_chain
+from dse.evaluators.accounting.region_levers import chain_levers, mesh_levers, with_chain
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.usage import PeakRates, mesh_peak_rates
 from dse.evaluators.calls.algorithm_candidates import add_candidates
 from dse.evaluators.calls.call import KernelCall, MeshKernel
@@ -213,9 +214,9 @@ class RegionLayout(Layout):
         """Breakdown rows of one phase by freed resource, or the row of the layout transition."""
         return breakdown_rows(phase, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text for each phase that violates the limit."""
-        return remedy_text(worst, design, arrays)
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> Iterable[Lever]:
+        """A larger mesh for each phase that violates the limit, or more wafers."""
+        return region_levers(worst, design, arrays)
 
 
 ANALYTICAL = RegionLayout.FIDELITIES[0]
@@ -328,21 +329,23 @@ def _excess_flop(call: KernelCall, done: Activity, times: Any, useful_times: Any
     return excess_by_cause(*(float(np.sum(times * value)) for value in (executed, *useful)))
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-    """Remedy text for each phase that violates the limit."""
+def region_levers(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> Iterator[Lever]:
+    """A larger mesh for each phase that violates the limit, or more wafers; else advice by limit."""
     if worst.limit == CHAIN_LENGTH:
-        return (
+        yield Lever(
             f"wafers with main memory at an edge (chip.{main_memory(design.chip).part}) do not share a model: "
             "chip.chain.chips=1, or remove that memory"
         )
+        return
     if worst.limit in CAPACITY_LIMITS:
-        return f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model"
+        yield Lever(f"all weights are in main memory: enlarge it ({worst.limit}), or choose a smaller model")
+        return
     if worst.limit == "mapping.simulated_layers":
         layers = min(job.model.layers for job in arrays)
         whole = "all layers are read from main memory here: mapping.simulated_layers=0"
         few = f"the model has {layers} layers: mapping.simulated_layers=0 keeps all"
-        return whole if has_main_memory(_chip_of(design)) else few
-    texts = []
+        yield Lever(whole if has_main_memory(_chip_of(design)) else few)
+        return
 
     def limits(changes: dict[str, Any], phase: str = "") -> list[Limit]:
         trial = replace_leaves(design if CHAIN_LENGTH not in changes else with_chain(design), changes)
@@ -350,12 +353,10 @@ def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArra
 
     for phase, plan in phase_plans(_mapping_of(design)):
         of_phase = partial(limits, phase=phase)
-        if all(np.all(limit.need <= limit.have) for limit in of_phase({})):
-            continue
-        texts.append(smallest_mesh_text(phase, of_phase, f"mapping.{phase}", plan, _chip_of(design)))
+        yield Lever("", limits=of_phase, subject=phase)  # nothing is said of a phase that fits as it is
+        yield from mesh_levers(phase, of_phase, f"mapping.{phase}", plan, _chip_of(design))
     if worst.limit == "chip.core.sram" and not has_main_memory(design.chip):
-        texts.append(shortest_chain_text(limits, design, max(job.model.layers for job in arrays)))
-    return ", ".join(filter(None, texts))
+        yield from chain_levers(limits, design, max(job.model.layers for job in arrays))
 
 
 def evaluated_mesh(mesh: CoreMesh) -> CoreMesh:

@@ -18,8 +18,8 @@ def length_limits(workload: Workload) -> list[CaseOutcomes]:
     ]
 
 
-def length_remedy_text(workload: Workload) -> str:
-    """Remedy text for sequences longer than a model's positions; empty string if there are none."""
+def length_advice_text(workload: Workload) -> str:
+    """What to change for sequences longer than a model's positions; empty string if there are none."""
     models = [case for case in workload.cases if isinstance(case, BatchCase | ServingLoad)]
     beyond = [case for case in models if case.longest > case.model.max_position]
     if not beyond:

@@ -7,9 +7,7 @@ from functools import partial
 from typing import Any
 
 from dse.evaluators.accounting import breakdown
-from dse.evaluators.accounting import multi_die_limits as dies_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow, merge_rows
-from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.device_placement import tier_activity
 from dse.evaluators.accounting.device_rates import device_peak_rates, usual_pace
 from dse.evaluators.accounting.engine_memory import device_capacity
@@ -38,7 +36,6 @@ from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS, Shares, Ti
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.silicon.energy import WORD, PooledActivity, pooled_dynamic_energy
 from dse.space.design import Design
-from dse.space.limits import Infeasibility
 from dse.space.mapping import BYTES_BY_FORMAT, FormatPlan, Mapping
 from dse.space.memoize import memoize
 from dse.space.memory_tiers import CONTENTS
@@ -254,8 +251,3 @@ class SharedCacheDiesLayout(MultiDieLayout):
     def breakdown_rows(self, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
         """Breakdown rows of one phase; equal operators of two layer kinds are merged."""
         return breakdown_rows(phase, fidelity)
-
-
-def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-    """Remedy text for the most violated limit."""
-    return dies_limits.remedy_text(worst, design, arrays)

@@ -1,8 +1,8 @@
 """Models on tensor-parallel devices: phases, device memory, limits, energy and power."""
 
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Dict
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial, reduce
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluators.accounting import breakdown
-from dse.evaluators.accounting.batch_account import keeps_limits
+from dse.evaluators.accounting.batch_account import batch_limits
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.decode_segments import BatchArrays, reduce_per_case
 from dse.evaluators.accounting.device_pipelines import (
@@ -20,13 +20,13 @@ from dse.evaluators.accounting.device_pipelines import (
     StagedSeconds,
     batch_memory,
     equal_stage_limits,
-    fewest_stages_text,
+    fewest_stages_levers,
     message_bytes,
     message_hop_bytes,
     phase_batches,
     replica_memory,
+    stage_levers,
     stage_limits,
-    stage_remedy,
     staged_seconds,
 )
 from dse.evaluators.accounting.device_placement import phase_machines, place_device, tiered_phase_activity
@@ -39,6 +39,7 @@ from dse.evaluators.accounting.memory_placement import (
     memories_contents,
 )
 from dse.evaluators.accounting.phase import PhaseCost, phase_seconds, useful_operations
+from dse.evaluators.accounting.remedies import Lever, limits_of_changes
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.calls.call import ONCE, CallBlock
 from dse.evaluators.calls.prefetch import cache_thresholds
@@ -63,11 +64,11 @@ from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import DieCache
 from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
+from dse.space.aliases import PHASES
 from dse.space.array_math import Array, distinct_values, extremes, maximum, minimum, where
 from dse.space.chip import Chip, with_cache_range
 from dse.space.design import Design
 from dse.space.errors import DesignError
-from dse.space.fields import replace_leaves
 from dse.space.layers import layers
 from dse.space.limits import IncompatibleOptionsError, Infeasibility, Limit
 from dse.space.main_memory import CAPACITY_LIMITS, main_memory
@@ -202,31 +203,36 @@ class TensorParallelLayout(Layout):
             return rows
         return [breakdown.scale_row(breakdown.scale_time(row, 1.0 / (phase.stages * replicas)), replicas) for row in rows]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text: the smallest power-of-two TP of both phases that keeps all limits.
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> Iterable[Lever]:
+        """The smallest power-of-two TP of both phases, else the fewest stages.
 
-        If no TP fits, the fewest stages that do. If dies would be idle, the largest such TP; if ports are too few for a
-        K-tree, a deeper K-tree of as many dies.
+        If dies would be idle, the largest such TP; if ports are too few for a K-tree, a deeper K-tree of as many dies.
         """
-
-        def keeps(changes: dict[str, Any]) -> bool:
-            return keeps_limits(self, replace_leaves(design, changes), arrays)
-
         model = arrays[0].model
         if worst.limit in STAGE_LIMITS:
-            return stage_remedy(worst, design, model)
-        trees = [phase for phase in ("prefill", "decode") if getattr(design.mapping, phase).allreduce == KTREE]
-        for count in range(1, MOST_PHASES + 1) if worst.limit == "chip.network.ports" and trees else ():
-            if keeps({f"mapping.{phase}.ktree_k": count for phase in trees}):
-                where_ = "both" if len(trees) > 1 else trees[0]
-                return f"use a K-tree of {count} phases: mapping.{where_}.ktree_k={count}"
+            yield from stage_levers(worst, design, model)
+            return
+        limits = limits_of_changes(design, lambda trial: batch_limits(self, trial, arrays))
+        trees = [phase for phase in PHASES if getattr(design.mapping, phase).allreduce == KTREE]
+        if worst.limit == "chip.network.ports" and trees:
+            both = "both" if len(trees) > 1 else trees[0]
+            yield Lever(
+                lambda count: f"use a K-tree of {count} phases: mapping.{both}.ktree_k={count}",
+                range(1, MOST_PHASES + 1),
+                lambda count: {f"mapping.{phase}.ktree_k": count for phase in trees},
+                limits,
+            )
         powers = [1 << power for power in range(MAX_TP.bit_length())]
         most = max(divisible_units(job.model) for job in arrays)
-        for tp in reversed(powers) if worst.limit == "mapping.prefill.tp" and worst.have >= most else powers:
-            if keeps({f"mapping.{phase}.tp": tp for phase in ("prefill", "decode")}):
-                return f"use TP {tp}: mapping.both.tp={tp}"
-        staged = fewest_stages_text(design, model, keeps) if worst.limit in CAPACITY_LIMITS else ""
-        return f"no TP up to {MAX_TP} fits" + (f"; {staged}" if staged else "")
+        yield Lever(
+            lambda tp: f"use TP {tp}: mapping.both.tp={tp}",
+            powers[::-1] if worst.limit == "mapping.prefill.tp" and worst.have >= most else powers,
+            lambda tp: {f"mapping.{phase}.tp": tp for phase in PHASES},
+            limits,
+            failed=f"no TP up to {MAX_TP} fits",
+        )
+        if worst.limit in CAPACITY_LIMITS:
+            yield from fewest_stages_levers(design, model, limits)
 
 
 def iteration_rows(

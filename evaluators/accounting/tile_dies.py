@@ -14,6 +14,7 @@ from dse.evaluators.accounting.memory_contents import MemoryContents, main_memor
 from dse.evaluators.accounting.multi_die import Alone, DieKind, MemoryItems, MultiDieLayout, single_die_work
 from dse.evaluators.accounting.multi_die_limits import single_die_chip
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.tile_operators import breakdown_rows as breakdown_rows
 from dse.evaluators.accounting.tile_operators import (
     local_memory_by_kind,
@@ -159,11 +160,11 @@ class TileDiesLayout(MultiDieLayout):
         """Breakdown rows of one phase by operator."""
         return breakdown_rows(phase, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text for the most violated limit."""
-        return remedy_text(worst, design, arrays)
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+        """What to change where the division over dies, or a tile, violates a limit."""
+        return tile_die_levers(worst, design, arrays)
 
 
-def remedy_text(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-    """Remedy text for the most violated limit."""
-    return dies_limits.remedy_text(worst, design, arrays) or tiles.remedy_text(worst, design)
+def tile_die_levers(worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+    """What to change where the division over dies, or a tile, violates a limit."""
+    return dies_limits.die_levers(worst, design, arrays) or tiles.tile_levers(worst, design)

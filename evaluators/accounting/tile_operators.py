@@ -6,6 +6,7 @@ from typing import Any
 from dse.evaluators.accounting.breakdown import BreakdownRow, excess_by_cause, merge_rows
 from dse.evaluators.accounting.memory_contents import MemoryContents, core_memory_contents
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import analytical_attention as closed_attention
@@ -153,21 +154,22 @@ def group_limits(chip: Chip, mapping: Mapping) -> list[Limit]:
     return limits
 
 
-def remedy_text(worst: Infeasibility, design: Design) -> str:
-    """Remedy text for limits of local memory, main memory and tile groups."""
+def tile_levers(worst: Infeasibility, design: Design) -> tuple[Lever, ...]:
+    """What to change where local memory, main memory or tile groups violate a limit."""
     address = worst.limit
     if address.startswith("mapping."):
         side = address.split(".")[-1]
         leaf = leaf_at(design, address)
         if side == "split_k":
-            return split_remedy_text(leaf, leaf_at(design, address.replace(side, "rows")), leaf_at(design, "chip.mesh.rows"))
-        return suggest_nearest_side(side, leaf, leaf_at(design, f"chip.mesh.{side}"))
+            rows = leaf_at(design, address.replace(side, "rows"))
+            return advise(split_remedy_text(leaf, rows, leaf_at(design, "chip.mesh.rows")))
+        return advise(suggest_nearest_side(side, leaf, leaf_at(design, f"chip.mesh.{side}")))
     if address == "chip.tile.sram":
-        return "tilings that are left open (0) are chosen to fit"
+        return advise("tilings that are left open (0) are chosen to fit")
     (weights, *_) = (value for name, value in worst.parts if name == "weights")
     if weights > worst.have:
-        return "not even the weights fit: use smaller number formats (mapping.precision), or more memory"
-    return "use fewer or shorter requests at a time"
+        return advise("not even the weights fit: use smaller number formats (mapping.precision), or more memory")
+    return advise("use fewer or shorter requests at a time")
 
 
 def breakdown_rows(phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:

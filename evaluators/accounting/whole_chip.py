@@ -12,6 +12,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays, arrays_by_cas
 from dse.evaluators.accounting.layout import Layout, only_case
 from dse.evaluators.accounting.memory_contents import CACHE, main_memory_contents, sum_parts
 from dse.evaluators.accounting.phase import IterationSchedule, PhaseCost, mesh_work, phase_seconds
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.tile_operators import (
     group_limits,
     hbm_bytes_by_use,
@@ -26,7 +27,7 @@ from dse.evaluators.calls.submesh import parse_fidelity
 from dse.evaluators.cost_models import READERS, cost_model
 from dse.evaluators.cost_models.cached_operators import cached_shares
 from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
-from dse.evaluators.cost_models.memory_read_ahead import ReadAhead, timeline_with_read_ahead
+from dse.evaluators.cost_models.memory_read_ahead import timeline_with_read_ahead
 from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES
 from dse.evaluators.graph.step_counts import decode_steps, prefill_step
 from dse.evaluators.layouts.cache_memory import resident_state_bytes
@@ -133,9 +134,9 @@ class WholeChipLayout(Layout):
         """Breakdown rows of one phase by operator."""
         return tiles.breakdown_rows(phase, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> str:
-        """Remedy text for the most violated limit."""
-        return tiles.remedy_text(worst, design)
+    def levers(self, worst: Infeasibility, design: Design, arrays: Sequence[BatchArrays]) -> tuple[Lever, ...]:
+        """What to change where a tile or a group violates a limit."""
+        return tiles.tile_levers(worst, design)
 
 
 UNBOUNDED_MIXING = ("latent", "indexer", "recurrence", "compressed")
@@ -189,8 +190,12 @@ def _timed(
         * chip.mesh.rows
         * chip.mesh.cols
     )
-    ahead = ReadAhead(prefetch.policy, prefetch.share * free if chip.l2 is None else _aside(chip, plan))
-    return [timed_block for blocks in turns for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, ahead)]
+    policy, budget = prefetch.policy, prefetch.share * free if chip.l2 is None else _aside(chip, plan)
+    return [
+        timed_block
+        for blocks in turns
+        for timed_block in timeline_with_read_ahead(blocks, machine, reader, chip, policy, budget)
+    ]
 
 
 def _ahead_bytes(design: Design, phase: str) -> Callable[[Any], Any]:

@@ -1,11 +1,12 @@
-"""What evaluates one type of workload: metrics, limits, breakdown and remedies of designs."""
+"""What evaluates one type of workload: metrics, limits, breakdown and levers of designs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.usage import PeakRates
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
@@ -49,7 +50,7 @@ class WorkloadEvaluator:
         evaluate_cases: metrics and limits of all cases at a fidelity.
         known_limits: limits without any cost, of designs of one structure.
         case_breakdown: time of one design for one case, by operator and resource.
-        with_remedy: a violated limit with what to change.
+        levers: what may be changed so that a violated limit holds.
         simulates: whether the lowest fidelity simulates as well, so that limits come first.
         fidelities_of_software: of some software on any chip; None where they depend on more.
         power_profile: power over time of one case; None where the mean stands for it.
@@ -66,7 +67,7 @@ class WorkloadEvaluator:
     evaluate_cases: Callable[[Design, Workload, str], list[CaseOutcomes]]
     known_limits: Callable[[Design, Workload], list[Limit]]
     case_breakdown: Callable[..., Breakdown]
-    with_remedy: Callable[[Infeasibility, Design, Workload], Infeasibility]
+    levers: Callable[[Infeasibility, Design, Workload], Iterable[Lever]]
     simulates: bool = False
     fidelities_of_software: Callable[[str], tuple[str, ...]] | None = None
     power_profile: Callable[..., PowerProfile | None] | None = None

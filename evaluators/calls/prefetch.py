@@ -8,7 +8,7 @@ stays below the budget; the first operator that does not fit ends it ("whole"), 
 Experts are prefetched as if the router's choice were known, as algorithm 1 does with any MatMul.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,6 +114,59 @@ class IdleWindow(NamedTuple):
         IdleWindow(seconds=3.0, used=0.0)
         """
         return IdleWindow(minimum(maximum(self.seconds + idle, 0.0), budget * byte))
+
+
+class OverlappedCall(NamedTuple):
+    """A call beside whose messages or work memory reads ahead, as a layout hands it over.
+
+    Attributes:
+        need: bytes that may be read ahead of it; None for none. [B]
+        byte: of reading. [s/B]
+        next_window: window after the call, from the one that its own reads leave and the bytes of `need` that are there.
+    """
+
+    need: Any
+    byte: Any
+    next_window: Callable[[Any, Any], Any]
+
+
+NO_WINDOW = IdleWindow(0.0)
+"""Window before the first call: nothing has run yet."""
+
+
+def read_ahead(
+    calls: Iterable[OverlappedCall], window: IdleWindow | None, policy: str, budget: Any
+) -> tuple[list[Any], IdleWindow | None]:
+    """Bytes of each of consecutive calls that are read ahead of it [B], and the window after the last.
+
+    The one recurrence of timelines whose reads hide behind other calls. A call without `need`, or before the first window,
+    has None.
+
+    Args:
+        calls: in order of execution.
+        window: before the first of them.
+        policy, budget: as of `IdleWindow.read`.
+
+    >>> def beside(window, ahead):
+    ...     return window.after_call(4.0 - (ahead or 0.0), 1.0, 8.0)
+    >>> calls = [OverlappedCall(need, 1.0, beside) for need in (None, 3.0, 6.0)]
+    >>> read_ahead(calls, NO_WINDOW, "partial", 8.0)
+    ([None, 3.0, 2.0], IdleWindow(seconds=2.0, used=0.0))
+    """
+    resident: list[Any] = []
+    for call in calls:
+        bytes_ahead = None
+        if call.need is not None and window is not None:
+            bytes_ahead, window = window.read(call.need, call.byte, policy, budget)
+        resident.append(bytes_ahead)
+        window = call.next_window(window, bytes_ahead)
+    return resident, window
+
+
+def open_window(seconds: Any, opened: Any = True, before: IdleWindow | None = None) -> IdleWindow:
+    """Window of messages of some time; the one before it where no messages opened it."""
+    window = IdleWindow(seconds)
+    return window if opened is True or before is None else window.where_opened(opened, before)
 
 
 def fit_in_budget(need: Any, before: Any, policy: str, budget: Any) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from dse.evaluators.calls.call import (
     LeadingCollective,
     MeshKernel,
 )
-from dse.evaluators.calls.prefetch import IdleWindow, prefetched_bytes
+from dse.evaluators.calls.prefetch import IdleWindow, OverlappedCall, open_window, prefetched_bytes, read_ahead
 from dse.evaluators.cost_models.simulation_timing import SimulationResult
 from dse.evaluators.cost_models.timeline import WorkSpan, schedule_segment, sequential_end
 from dse.evaluators.kernels import library
@@ -460,18 +460,25 @@ def _behind_messages(
     known: dict[tuple[int, Any], Any],
 ) -> tuple[TimedBlock, IdleWindow | None]:
     """A block whose calls have messages behind which those after them are prefetched, and the window that it ends with."""
-    resident: list[Any] = [None] * len(costs)
     costs = list(costs)
-    for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)):
-        if call.can_be_prefetched and call.job is None and window is not None:
-            bytes_ahead, window = window.read(once(call), cost.per_byte, prefetch.policy, prefetch.budget)
-            resident[place] = bytes_ahead
-            if cost.shown is not None:  # what a read hid is hidden no more
-                costs[place] = cost = cost._replace(network=cost.shown(cost.memory - bytes_ahead * cost.per_byte))
-        if cost.network is not None:
-            before, window = window, IdleWindow(cost.network)
-            if not call.operators and call.exchange is not None and before is not None:  # which some entries leave out
-                window = window.where_opened(call.exchange.times > 0, before)
+
+    def overlap(place: int, call: KernelCall, cost: CallCost) -> OverlappedCall:
+        def next_window(window: IdleWindow | None, bytes_ahead: Any) -> IdleWindow | None:
+            network = cost.network
+            if bytes_ahead is not None and cost.shown is not None:  # what a read hid is hidden no more
+                network = cost.shown(cost.memory - bytes_ahead * cost.per_byte)
+                costs[place] = cost._replace(network=network)
+            if network is None:
+                return window
+            if not call.operators and call.exchange is not None:  # which some entries leave out
+                return open_window(network, call.exchange.times > 0, window)
+            return open_window(network)
+
+        need = once(call) if call.can_be_prefetched and call.job is None else None
+        return OverlappedCall(need, cost.per_byte, next_window)
+
+    calls = (overlap(place, call, cost) for place, (call, cost) in enumerate(zip(block.calls, costs, strict=True)))
+    resident, window = read_ahead(calls, window, prefetch.policy, prefetch.budget)
     durations = _durations(costs, resident, machine, known)
     nothing = [None] * len(costs)  # prefetched bytes are there when a call starts
     return TimedBlock(

@@ -7,10 +7,9 @@ weights of those after it as far as there is room, but for the time in which the
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dse.evaluators.calls.call import CallBlock
-from dse.evaluators.calls.prefetch import IdleWindow
-from dse.evaluators.cost_models.call_cost import TimedBlock
-from dse.evaluators.cost_models.timeline import schedule_segment
+from dse.evaluators.calls.call import CallBlock, KernelCall
+from dse.evaluators.cost_models.call_cost import CallCost, TimedBlock
+from dse.evaluators.cost_models.overlapped_timeline import ReadAhead, TimedCall, overlapped_timeline
 from dse.evaluators.machine.edge_memory import EdgeMemory
 from dse.evaluators.program.activity import Activity
 
@@ -54,30 +53,20 @@ def chain_layer_blocks(blocks: Sequence[CallBlock]) -> tuple[CallBlock, ...]:
 
 def timeline_with_stream(priced: Sequence[TimedBlock], stream: EdgeStream) -> tuple[TimedBlock, ...]:
     """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
-    timeline: list[TimedBlock] = []
-    windows: list[IdleWindow] = []
-    for block in priced:
-        after = block.block.after
-        timed_block, window = _timed(block, stream, IdleWindow(0.0) if after is None else windows[after])
-        timeline.append(timed_block)
-        windows.append(window)
-    return tuple(timeline)
+    edge = stream.edge
 
-
-def _timed(block: TimedBlock, stream: EdgeStream, window: IdleWindow) -> tuple[TimedBlock, IdleWindow]:
-    edge, resident, durations = stream.edge, list(block.resident), list(block.durations)
-    for place, (call, cost) in enumerate(zip(block.block.calls, block.costs, strict=True)):
+    def overlap_call(call: KernelCall, cost: CallCost) -> TimedCall:
+        """A call that starts when its weights are all there, while whose own words keep links busy."""
         kernel, done = call.kernel, cost.activity
         assert kernel is not None
         assert done is not None
-        if call.reads:
-            need = call.fetch * stream.away
-            bytes_ahead, window = window.read(need, edge.byte, stream.policy, stream.budget)
-            waiting = (need - bytes_ahead) * edge.byte + edge.first * (need > bytes_ahead)
-            resident[place] = bytes_ahead
-            durations[place] = cost.engines + waiting + need * edge.copy
+        need = call.fetch * stream.away if call.reads else None
         own = done.hop_bytes * kernel.times * kernel.copies * edge.links
-        window = window.after_call(cost.engines - own, edge.byte, stream.budget)
-    nothing = [None] * len(durations)
-    seconds = schedule_segment(0.0, durations, nothing, block.block.order)
-    return block._replace(resident=resident, durations=durations, seconds=seconds), window
+
+        def duration(bytes_ahead: Any) -> Any:
+            waiting = (need - bytes_ahead) * edge.byte + edge.first * (need > bytes_ahead)
+            return cost.engines + waiting + need * edge.copy
+
+        return TimedCall(need, duration, lambda seconds, bytes_ahead: cost.engines - own)
+
+    return tuple(overlapped_timeline(priced, overlap_call, ReadAhead(stream.policy, stream.budget, edge.byte)))

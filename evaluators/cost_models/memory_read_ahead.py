@@ -6,14 +6,13 @@ between that with all of them and with none: no less than it would, since it tak
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from dse.evaluators.calls.call import CallBlock
-from dse.evaluators.calls.prefetch import IdleWindow
+from dse.evaluators.calls.call import CallBlock, KernelCall
 from dse.evaluators.cost_models import jobs
 from dse.evaluators.cost_models.cached_job import CachedJob
-from dse.evaluators.cost_models.call_cost import CostModel, TimedBlock, block_timeline
-from dse.evaluators.cost_models.timeline import schedule_segment
+from dse.evaluators.cost_models.call_cost import CallCost, CostModel, TimedBlock, block_timeline
+from dse.evaluators.cost_models.overlapped_timeline import ReadAhead, TimedCall, overlapped_timeline
 from dse.evaluators.machine.machine import HardwareModel
 from dse.evaluators.machine.memory_channels import read_ahead_seconds_per_byte
 from dse.evaluators.program.activity import Activity
@@ -21,43 +20,46 @@ from dse.space.array_math import maximum
 from dse.space.chip import Chip
 
 
-class ReadAhead(NamedTuple):
-    """Prefetch policy of `space.mapping.PREFETCH`, and the bytes that have room on the chip. [B]"""
-
-    policy: str
-    budget: Any
-
-
 def timeline_with_read_ahead(
-    blocks: Sequence[CallBlock], machine: HardwareModel, reader: CostModel, chip: Chip, ahead: ReadAhead
+    blocks: Sequence[CallBlock], machine: HardwareModel, reader: CostModel, chip: Chip, policy: str, budget: Any
 ) -> list[TimedBlock]:
-    """Every block of a step on the timeline, with the idle window that its predecessor leaves."""
-    timeline: list[TimedBlock] = []
-    windows: list[IdleWindow] = []
-    for block in block_timeline(blocks, machine, reader):
-        after = block.block.after
-        timed_block, window = _timed(block, reader, chip, ahead, IdleWindow(0.0) if after is None else windows[after])
-        timeline.append(timed_block)
-        windows.append(window)
-    return timeline
+    """Every block of a step on the timeline, with the idle window that its predecessor leaves.
 
+    Args:
+        blocks, machine, reader: calls, machine and cost model.
+        chip: of tiles.
+        policy: an option of `space.mapping.PREFETCH`.
+        budget: bytes that have room on the chip. [B]
+    """
+    byte = read_ahead_seconds_per_byte(chip)
 
-def _timed(
-    block: TimedBlock, reader: CostModel, chip: Chip, ahead: ReadAhead, window: IdleWindow
-) -> tuple[TimedBlock, IdleWindow]:
-    byte, resident, durations = read_ahead_seconds_per_byte(chip), list(block.resident), list(block.durations)
-    for place, (call, cost) in enumerate(zip(block.block.calls, block.costs, strict=True)):
-        bytes_ahead: Any = 0.0
-        if isinstance(call.job, CachedJob):
-            bytes_ahead, window = window.read(call.job.nbytes, byte, ahead.policy, ahead.budget)
-            share = bytes_ahead / maximum(call.job.nbytes, 1.0)
-            resident[place] = share
-            durations[place] = cost.engines - share * (cost.engines - reader.job(call.job.there).seconds)
+    def overlap_call(call: KernelCall, cost: CallCost) -> TimedCall:
+        """A call that takes less time the more of its bytes are there."""
         moved = jobs.job_cost("analytical", call.job).activity  # of all of the chip, whatever part of it is simulated
-        window = window.after_call(durations[place] - _busy(moved, bytes_ahead, byte, chip), byte, ahead.budget)
-    nothing = [None] * len(durations)
-    seconds = schedule_segment(0.0, durations, nothing, block.block.order)
-    return block._replace(resident=resident, durations=durations, seconds=seconds), window
+
+        def duration(bytes_ahead: Any) -> Any:
+            return cost.engines - _share(call.job, bytes_ahead) * (cost.engines - reader.job(call.job.there).seconds)
+
+        def idle(seconds: Any, bytes_ahead: Any) -> Any:
+            return seconds - _busy(moved, 0.0 if bytes_ahead is None else bytes_ahead, byte, chip)
+
+        return TimedCall(call.job.nbytes if isinstance(call.job, CachedJob) else None, duration, idle)
+
+    timed = overlapped_timeline(block_timeline(blocks, machine, reader), overlap_call, ReadAhead(policy, budget, byte))
+    return [block._replace(resident=_resident_shares(block)) for block in timed]
+
+
+def _resident_shares(block: TimedBlock) -> list[Any]:
+    """Of what each call of a block reads, the share that was there; None for calls that read nothing ahead. [1]"""
+    return [
+        None if bytes_ahead is None else _share(call.job, bytes_ahead)
+        for call, bytes_ahead in zip(block.block.calls, block.resident, strict=True)
+    ]
+
+
+def _share(job: CachedJob, bytes_ahead: Any) -> Any:
+    """Share of a job's bytes. [1]"""
+    return bytes_ahead / maximum(job.nbytes, 1.0)
 
 
 def _busy(moved: Activity, bytes_ahead: Any, byte: Any, chip: Chip) -> Any:

@@ -94,7 +94,7 @@ def group_side_limits(name: str, plan: PipelinePlan) -> list[Limit]:
     ]
 
 
-def remedy_text(limit: str, plans: Mapping[str, PipelinePlan]) -> str:
+def side_advice_text(limit: str, plans: Mapping[str, PipelinePlan]) -> str:
     """Text of the attention group sides that divide a pipeline's group; empty string if they fit.
 
     Args:

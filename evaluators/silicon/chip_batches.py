@@ -16,7 +16,7 @@ from dse.space.chip import Chip
 from dse.space.design import Design
 from dse.space.fields import replace_leaves
 from dse.space.main_memory import CAPACITY_LEAVES
-from dse.space.memoize import MAX_ENTRIES, MAX_IDENTITIES
+from dse.space.memoize import MAX_ENTRIES, MAX_IDENTITIES, BlockState, LastUsed
 
 T = TypeVar("T")
 
@@ -29,11 +29,11 @@ class ChipBatch:
     known: dict[tuple[Callable[..., Any], Any], Any] = field(default_factory=dict)
 
 
-_parts: dict[int, tuple[Chip, ChipBatch, Any]] = {}
+_parts: BlockState[dict[int, tuple[Chip, ChipBatch, Any]]] = BlockState()
 """Chips that are part of another one, by what they are, while they are: themselves, the whole, and where in it."""
 
-_grids: list[tuple[Any, Chip, ChipBatch]] = []
-"""The last wholes that have every value with every other, newest first: values by address, a chip that was part, themselves."""
+_grids: LastUsed[int, tuple[Any, Chip, ChipBatch]] = LastUsed(MAX_IDENTITIES)
+"""The last wholes that have every value with every other: values by address, a chip that was part, themselves."""
 
 
 def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
@@ -49,7 +49,8 @@ def computed_per_batch(function: Callable[..., T]) -> Callable[..., T]:
         place = id(chip), id(number)
         known = kept.get(place)
         if known is None:
-            part = _parts.get(place[0]) if _parts and not isinstance(number, np.ndarray) else None
+            parts = None if isinstance(number, np.ndarray) else _parts.innermost
+            part = parts.get(place[0]) if parts else None
             if part is None:
                 value = function(chip) if alone else function(chip, number)
             else:
@@ -96,11 +97,8 @@ ALONE = nullcontext()
 
 @contextmanager
 def _opened(chips: Sequence[Chip]) -> Iterator[None]:
-    _parts.update(chips_by_batch(chips))
-    try:
+    with _parts.open(chips_by_batch(chips)):
         yield
-    finally:
-        _parts.clear()
 
 
 def chips_by_batch(chips: Sequence[Chip]) -> dict[int, tuple[Chip, ChipBatch, Any]]:
@@ -151,15 +149,14 @@ def _grid(chip: Chip, columns: dict[str, Array]) -> tuple[ChipBatch, Array] | No
         values[address], places = few[address]
         at = at * len(values[address]) + places
     key = tuple(columns), tuple((address, axis.tobytes()) for address, axis in values.items())
-    for number, (known, other, whole) in enumerate(_grids):
+    for known, other, whole in reversed(_grids.results()):
         if known == key and _same_numbers(other, chip):
-            _grids.insert(0, (*_grids.pop(number)[:1], chip, whole))  # what is the very same next time is told at once
+            _grids.keep(id(whole), (known, chip, whole))  # what is the very same next time is told at once
             return whole, at
     each = (np.ravel(axis) for axis in np.meshgrid(*values.values(), indexing="ij"))
     unread = {address: np.nan for address in columns if address in UNREAD}
     made = ChipBatch(replace_leaves(chip, dict(zip(values, each, strict=True)) | unread))
-    _grids.insert(0, (key, chip, made))
-    del _grids[MAX_IDENTITIES:]
+    _grids.keep(id(made), (key, chip, made))
     return made, at
 
 
@@ -173,7 +170,7 @@ def _repeats(column: Array) -> bool:
     return len(set(first)) < len(first)
 
 
-_plain: dict[int, Any] = {}
+_plain: LastUsed[int, Any] = LastUsed(MAX_ENTRIES)
 """Parts of chips that have no columns, by what they are, the last of them."""
 
 
@@ -184,13 +181,11 @@ def _columns(part: Any) -> dict[str, Any]:
         value = getattr(part, name)
         if isinstance(value, np.ndarray):
             columns[name] = value
-        elif hasattr(type(value), "__dataclass_fields__") and _plain.get(id(value)) is not value:
+        elif hasattr(type(value), "__dataclass_fields__") and _plain.find(id(value)) is not value:
             inner = _columns(value)
             columns.update((f"{name}.{address}", column) for address, column in inner.items())
             if not inner:
-                if len(_plain) >= MAX_ENTRIES:
-                    _plain.clear()
-                _plain[id(value)] = value
+                _plain.keep(id(value), value)
     return columns
 
 

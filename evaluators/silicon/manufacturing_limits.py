@@ -156,8 +156,8 @@ MOST_DIES = 16
 """Numbers of dies up to which a message says which divide a mesh."""
 
 
-def remedy_text(address: str, chip: Chip) -> str:
-    """Remedy text for a manufacturing limit; empty string for other limits."""
+def advice_text(address: str, chip: Chip) -> str:
+    """What to change where a manufacturing limit is violated, as text; empty string for other limits."""
     if chip.die is None:
         return ""
     if address == "chip.die.reticle":

@@ -11,7 +11,7 @@ operations have a fixed overhead. No choice depends on what else is evaluated.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from dse.space.array_math import Array, argmin_lexicographic, collapse_if_equal
 from dse.space.chip import Chip
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
 from dse.space.main_memory import main_memory
+from dse.space.memoize import LastUsed
 
 MEMORY_RATES = (1e8, 4e9, 2.5e10, 1.6e11, 1e12, 1e14)
 """Of a channel of main memory: between one and the next, candidates are compared together. [B/s]"""
@@ -171,13 +172,13 @@ class UsefulCandidates(NamedTuple):
     needs: Array
 
 
-_known: dict[Hashable, UsefulCandidates] = {}
+_useful: LastUsed[Hashable, UsefulCandidates] = LastUsed(KEPT)
 """Useful candidates, by kernel and structure."""
 
 TRIED_CANDIDATES = 8
 """Most kernels whose first candidates are kept."""
 
-_tried: dict[Hashable, tuple[TilingCandidates, Array]] = {}
+_tried: LastUsed[Hashable, tuple[TilingCandidates, Array]] = LastUsed(TRIED_CANDIDATES)
 """First candidates, by kernel, meshes and given settings."""
 
 
@@ -241,25 +242,23 @@ _ANY_VALUE = (0.0,)
 """Steps of memories of boxes of one group, which may differ in any way."""
 
 
-_all: dict[Hashable, TilingCandidates] = {}
+_all: LastUsed[Hashable, TilingCandidates] = LastUsed(KEPT_BOXES)
 """All candidates and their neighbours, by kernel, mesh and given settings."""
 
 
 def _all_candidates(kernel: TunableKernel, chip: Chip, plan: Any) -> TilingCandidates:
     """All candidates on the mesh of a chip and all neighbours of each, once each, with what their bounds take."""
     key = kernel, chip.mesh.rows, chip.mesh.cols, plan
-    if key not in _all:
+    known = _all.find(key)
+    if known is None:
         tried = kernel.options(chip, plan)
         every = [np.concatenate([size, by.ravel()]) for size, by in zip(tried, kernel.neighbours(plan, tried), strict=True)]
         first, _ = group_equal_rows(every)
         sizes = tuple(size[first] for size in every)
         counted = kernel.size_counts(chip, sizes)
-        for old in list(islice(_all, max(len(_all) + 1 - KEPT_BOXES, 0))):
-            del _all[old]
-        _all[key] = TilingCandidates(
-            sizes, counted, np.asarray(kernel.local_memory(sizes)), kernel.bound_inputs(sizes, counted)
-        )
-    return _all[key]
+        bounded = kernel.bound_inputs(sizes, counted)
+        known = _all.keep(key, TilingCandidates(sizes, counted, np.asarray(kernel.local_memory(sizes)), bounded))
+    return known
 
 
 def _least_of_boxes(
@@ -320,13 +319,13 @@ def _worths(kernel: TunableKernel, groups: DesignGroups) -> list[UsefulCandidate
     common, own = groups.keys
     token = _token(kernel, common)
     keys = [(token, *row) for row in own]
-    worths = {number: _known[key] for number, key in enumerate(keys) if key in _known}
+    kept_candidates = ((number, _useful.find(key)) for number, key in enumerate(keys))
+    worths = {number: candidates for number, candidates in kept_candidates if candidates is not None}
     missing = np.array([number for number in range(len(keys)) if number not in worths], int)
     if len(missing):
         worths.update(_looked_at(kernel, groups, missing))
-    _known.update((keys[number], worths[number]) for number in missing.tolist())
-    for key in list(islice(_known, max(len(_known) - KEPT, 0))):
-        del _known[key]
+    for number in missing.tolist():
+        _useful.keep(keys[number], worths[number])
     return [worths[number] for number in range(len(keys))]
 
 
@@ -358,7 +357,8 @@ def _first(kernel: TunableKernel, given_groups: DesignGroups, groups: list[Array
         tuple(given_groups.side(group).get(name, leaf_at(given_groups.chip, name)) for name in MESH_SIDES) for group in groups
     )
     key = kernel, meshes, tuple(map(given_groups.plan_of_rows, groups))
-    if key not in _tried:
+    known = _tried.find(key)
+    if known is None:
         options = [kernel.options(given_groups.chips(group), given_groups.plan_of_rows(group)) for group in groups]
         counts = [len(sizes[0]) for sizes in options]
         which, every = np.repeat(np.arange(len(groups)), counts), tuple(map(np.concatenate, zip(*options, strict=True)))
@@ -366,10 +366,8 @@ def _first(kernel: TunableKernel, given_groups: DesignGroups, groups: list[Array
         order = np.lexsort((candidates.held, which))
         candidates = TilingCandidates(*(_picked(leaves_, order) for leaves_ in candidates[:3]))
         candidates = candidates._replace(bounded=kernel.bound_inputs(candidates.sizes, candidates.counted))
-        if len(_tried) >= TRIED_CANDIDATES:
-            _tried.clear()
-        _tried[key] = candidates, np.cumsum([0, *counts])
-    return _tried[key]
+        known = _tried.keep(key, (candidates, np.cumsum([0, *counts])))
+    return known
 
 
 def _room(groups: DesignGroups, rows: Array) -> Array:

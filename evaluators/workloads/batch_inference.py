@@ -4,7 +4,7 @@ A layout makes the calls of a step and says how often steps run, a cost model gi
 this module adds them up.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dse.evaluators.accounting.layout import Layout, layout_of
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.phase import PhaseCost
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power, profile_of_phases
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.usage import PeakRates, system_peak_rates
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.calls.submesh import parse_fidelity
@@ -134,10 +135,10 @@ def peak_rates(design: Design) -> PeakRates:
     return system_peak_rates(layout.peak_rates(design), layout.die_count(design))
 
 
-def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The violated limit with the layout's remedy, if there is one."""
+def levers(worst: Infeasibility, design: Design, workload: Workload) -> Iterable[Lever]:
+    """What may be changed so that a violated limit of the layout holds."""
     layout = layout_of(design)
-    return replace(worst, remedy=layout.remedy_text(worst, design, layout.batch_arrays(workload)))
+    return layout.levers(worst, design, layout.batch_arrays(workload))
 
 
 def _rows(layout: Layout, phase: PhaseCost, fidelity: str) -> list[BreakdownRow]:
@@ -163,7 +164,7 @@ EVALUATOR = WorkloadEvaluator(
     evaluate_cases=evaluate_cases,
     known_limits=known_limits,
     case_breakdown=case_breakdown,
-    with_remedy=with_remedy,
+    levers=levers,
     power_profile=case_power_profile,
     peak_rates=peak_rates,
     simulation_obstacle=simulation_obstacle,

@@ -5,8 +5,7 @@ Products, attention, collectives, experts, elementwise operators, memory streams
 designs, and adds energy, area, power and the rest of a breakdown.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -15,6 +14,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.kernel_workloads import KernelWorkload
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power import kernel_power_metrics
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.workload_evaluator import WorkloadEvaluator
 from dse.evaluators.silicon import area
 from dse.evaluators.tuning.per_design import compute_metrics_per_design
@@ -86,9 +86,9 @@ def case_breakdown(design: Design, case: WorkloadCase, decode_context: str, fide
     return Breakdown(tuple(rows), sum(row.seconds for row in rows), blocks, spans)
 
 
-def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The violated limit with the kernel's remedy, if there is one."""
-    return replace(worst, remedy=kernel_workload(design).remedy_text(worst, design, workload.cases))
+def levers(worst: Infeasibility, design: Design, workload: Workload) -> Iterable[Lever]:
+    """What may be changed so that a violated limit of the kernel holds."""
+    return kernel_workload(design).levers(worst, design, workload.cases)
 
 
 def submesh_text(design: Design) -> str:
@@ -154,7 +154,7 @@ EVALUATOR = WorkloadEvaluator(
     evaluate_cases=evaluate_cases,
     known_limits=kernel_limits,
     case_breakdown=case_breakdown,
-    with_remedy=with_remedy,
+    levers=levers,
     fidelities_of_software=fidelities_of_software,
     simulation_obstacle=simulation_obstacle,
     submesh_text=submesh_text,

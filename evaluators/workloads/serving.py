@@ -4,7 +4,7 @@ A layout answers for a design (`accounting/serving_instances`): its instances gi
 serving simulation or the steady state runs on tables of these times (`accounting/serving_runs`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import cast
@@ -15,6 +15,7 @@ from dse.evaluators.accounting.breakdown import Breakdown
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.metrics import CaseOutcomes
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.serving_layout import PoolKvMemory as PoolKvMemory
@@ -84,10 +85,9 @@ def peak_rates(design: Design) -> PeakRates:
     return serving_layout(design).system_peak_rates(design)
 
 
-def with_remedy(worst: Infeasibility, design: Design, workload: Workload) -> Infeasibility:
-    """The violated limit with the layout's remedy, if there is one."""
-    remedy = serving_layout(design).remedy_text(worst, design, cast(tuple[ServingLoad, ...], workload.cases))
-    return replace(worst, remedy=remedy)
+def levers(worst: Infeasibility, design: Design, workload: Workload) -> Iterable[Lever]:
+    """What may be changed so that a violated limit of the layout holds."""
+    return serving_layout(design).levers(worst, design, cast(tuple[ServingLoad, ...], workload.cases))
 
 
 def results_by_class_and_turn(design: Design, load: ServingLoad, fidelity: str) -> tuple[list[ClassResult], list[TurnResult]]:
@@ -200,7 +200,7 @@ EVALUATOR = WorkloadEvaluator(
     evaluate_cases=evaluate_cases,
     known_limits=case_limits,
     case_breakdown=case_breakdown,
-    with_remedy=with_remedy,
+    levers=levers,
     simulates=True,
     power_profile=case_power_profile,
     peak_rates=peak_rates,

@@ -12,7 +12,7 @@ from dse.evaluators.accounting.broken_cores import repair_text
 from dse.evaluators.machine.mesh_fabric import ramp_cycles
 from dse.evaluators.silicon import price
 from dse.evaluators.silicon.core_repair import repair_rows, row_repair, settle_detours
-from dse.evaluators.silicon.manufacturing_limits import exceeded_limits, remedy_text, repairing_cores
+from dse.evaluators.silicon.manufacturing_limits import advice_text, exceeded_limits, repairing_cores
 from dse.space.design import stack_designs
 from dse.space.errors import DesignError
 from dse.space.fields import replace_leaves
@@ -144,7 +144,7 @@ def test_a_mesh_without_enough_spare_cores_says_how_many_do() -> None:
     chip = asked(*KINDS["wafer model"], broken(0.1), "chip.die.built_cores=849750").base.chip
     assert [limit.address for limit in exceeded_limits(chip)] == ["chip.die.built_cores"]
     cores = repairing_cores(chip)
-    assert f"chip.die.built_cores={cores}" in remedy_text("chip.die.built_cores", chip)
+    assert f"chip.die.built_cores={cores}" in advice_text("chip.die.built_cores", chip)
     assert not exceeded_limits(replace_leaves(chip, {"die.built_cores": float(cores)}))
     assert exceeded_limits(replace_leaves(chip, {"die.built_cores": float(cores - 1)}))
 
@@ -152,7 +152,7 @@ def test_a_mesh_without_enough_spare_cores_says_how_many_do() -> None:
 def test_a_density_that_no_spare_cores_repair_is_to_be_lowered() -> None:
     chip = asked(*KINDS["wafer model"], broken(1e6)).base.chip
     assert "chip.die.built_cores" in [limit.address for limit in exceeded_limits(chip)]
-    assert remedy_text("chip.die.built_cores", chip) == "lower chip.die.broken_density"
+    assert advice_text("chip.die.built_cores", chip) == "lower chip.die.broken_density"
 
 
 def test_broken_cores_of_a_wafer_are_as_many_as_published() -> None:

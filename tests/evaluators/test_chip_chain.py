@@ -15,6 +15,7 @@ from dse.evaluators.accounting.decode_segments import arrays_by_model
 from dse.evaluators.accounting.phase import mesh_work
 from dse.evaluators.accounting.regions import REGION_LAYOUT, _phase_regions
 from dse.evaluators.accounting.serving_instances import regions as service
+from dse.evaluators.accounting.serving_runs.kv_transfers import work_of_transfers
 from dse.evaluators.evaluation import explain_infeasibility
 from dse.evaluators.silicon.energy import chip_link_energy_per_byte, dynamic_energy
 from dse.space.chip import ChipChain
@@ -274,12 +275,11 @@ def test_requests_of_separate_pools_go_by_the_hosts_of_all_wafers() -> None:
     words = (*SERVING, PART, "mapping.serving.prefill_instances=1")
     (one, load), (three, _) = (load_of(*words, f"chip.chain.chips={chips}") for chips in (1, 3))
     serving = service.RegionServing()
-    assert serving.kv_transfer(three, load)[0].request_bytes(900) == pytest.approx(
-        serving.kv_transfer(one, load)[0].request_bytes(900) / 3
+    assert serving.kv_path(three, load).seconds.request_bytes(900) == pytest.approx(
+        serving.kv_path(one, load).seconds.request_bytes(900) / 3
     )
-    assert serving.transfer_work(three, load, 0.0).memory_bytes == pytest.approx(
-        serving.transfer_work(one, load, 0.0).memory_bytes
-    )
+    far, near = (work_of_transfers(serving.kv_path(design, load), load.requests.prompt) for design in (three, one))
+    assert far.memory_bytes == pytest.approx(near.memory_bytes)
 
 
 def test_deployments_count_all_wafers_of_an_instance() -> None:

@@ -293,11 +293,11 @@ def test_caches_cross_nodes_where_one_does_not_have_all_dies(
 
     def sent(**nodes: float) -> tuple[float, float]:
         design = replace_leaves(base, {f"chip.network.nodes.{leaf}": value for leaf, value in nodes.items()})
-        room, latency = devices.TensorParallelServing().kv_transfer(design, load)
+        room, latency, *_ = devices.TensorParallelServing().kv_path(design, load)
         return float(room.request_bytes(5000)), float(latency)
 
     alone = replace_leaves(base, {"chip.network": replace(base.chip.network, nodes=None)})  # type: ignore[union-attr]
-    room, latency = devices.TensorParallelServing().kv_transfer(alone, load)
+    room, latency, *_ = devices.TensorParallelServing().kv_path(alone, load)
     within, nodes = (float(room.request_bytes(5000)), float(latency)), base.chip.network.nodes  # type: ignore[union-attr]
     assert sent(size=128.0) == within
     slower = sent(bandwidth=nodes.bandwidth / times, latency=nodes.latency * times)
@@ -317,11 +317,11 @@ def test_many_deployments_across_nodes_are_what_each_is_by_itself() -> None:
     base, load = load_of(*SERVING, "chip=a100", "mapping=serving", "model=llama3_8b", "mapping.serving.prefill_instances=1")
     columns = {"mapping.prefill.tp": [1.0, 4.0, 8.0, 16.0], "mapping.decode.tp": [2.0, 4.0, 4.0, 1.0]}
     columns["chip.network.latency"] = [1e-6, 2e-6, 3e-6, 4e-6]
-    room, latency = devices.TensorParallelServing().kv_transfer(
+    room, latency, *_ = devices.TensorParallelServing().kv_path(
         replace_leaves(base, {name: np.array(values) for name, values in columns.items()}), load
     )
     for row in range(4):
-        transfer, start = devices.TensorParallelServing().kv_transfer(
+        transfer, start, *_ = devices.TensorParallelServing().kv_path(
             replace_leaves(base, {name: values[row] for name, values in columns.items()}), load
         )
         assert (room.design_memory(row), latency[row]) == (transfer.design_memory(0), start)
@@ -337,7 +337,7 @@ def test_caches_that_several_dies_take_leave_those_that_have_them_as_often(model
     whole = sum(memory.layer.times * memory.kv for memory in sequence_memory(given_model))
     copies = after if given_model.latent is not None else max(after / given_model.kv_heads, 1.0)
     leaves, comes = (whole * copies * each / dies for dies in (before, after))
-    room, _ = devices.TensorParallelServing().kv_transfer(base, load)
+    room = devices.TensorParallelServing().kv_path(base, load).seconds
     port = base.chip.network.bandwidth * base.mapping.stack.network_efficiency  # type: ignore[union-attr]
     assert float(room.request_bytes(5000)) == pytest.approx(max(leaves, comes) / port, rel=1e-9)
 

@@ -245,7 +245,7 @@ def test_caches_on_their_way_are_as_long_as_what_a_request_has(chip: tuple[str, 
         load = workload.cases[0]
         assert isinstance(load, ServingLoad)
         if not chip[0].startswith("chip"):
-            return float(devices.TensorParallelServing().kv_transfer(design, load)[0].request_bytes(4000))
+            return float(devices.TensorParallelServing().kv_path(design, load).seconds.request_bytes(4000))
         run = pipelines._serve_load(design, load, pipeline_pools(design, load), "analytical", 0)[0]
         assert run["sending"] == pytest.approx(run.transfer.seconds(4000))
         return float(run.transfer.seconds(4000))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.house.concerns import CONCERNS, list_modules
 from tests.house.sources import SOURCES, parsed, place
 
 MEMORY = re.compile(r"capacity|\.sram|\.memory$")
@@ -83,6 +84,12 @@ def test_the_account_has_few_callers(name: str) -> None:
     assert callers == set(CALLERS[name])
 
 
+@pytest.mark.parametrize("name", CONCERNS)
+def test_a_concern_stands_in_no_more_modules(name: str) -> None:
+    """As many as the ceiling, which goes down with them; `python -m tests.house.concerns` prints which these are."""
+    assert len(list_modules(CONCERNS[name])) == CONCERNS[name].most
+
+
 def test_layouts_are_named_in_one_registry() -> None:
     """Classes of layouts are named where layouts are declared, and where functions of a fidelity are described."""
     names = re.compile(r"^\w+(\.\w+)*:\w+(Layout|Serving)$")
@@ -95,26 +102,16 @@ def test_layouts_are_named_in_one_registry() -> None:
     assert found - {"evaluators/cost_models/fidelity_parts.py"} == {"space/software.py"}
 
 
-KEPT_BY_HAND = {
-    "evaluators/accounting/die_batches.py",  # what a with block collects
-    "evaluators/accounting/serving_instances/pipeline_fleet.py",  # rows are picked from what is kept
-    "evaluators/accounting/serving_instances/shared_part_times.py",  # bounded by values, not by entries
-    "evaluators/accounting/serving_runs/run_metrics.py",  # of loads as long as these live, and of a with block
-    "evaluators/accounting/serving_runs/steady_state_run.py",  # of loads as long as these live
-}
-"""Sources of the account with containers of a module that change; the list may only get shorter."""
-
-
-def test_results_are_kept_by_one_class() -> None:
-    """What is remembered between calls is a `LastUsed`, or wrapped by `memoize`; both are bounded in one place."""
+def test_results_are_kept_by_classes_of_one_module() -> None:
+    """What is remembered between calls is a class of `space/memoize.py`, or wrapped by one of its functions."""
     made = {
         place(path)
         for path in SOURCES
-        if place(path).startswith("evaluators/accounting/")
+        if place(path).startswith("evaluators/")
         for node in parsed(path).body
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and _starts_empty(node.value)
     }
-    assert made == KEPT_BY_HAND
+    assert made == set()
 
 
 def _starts_empty(value: ast.expr) -> bool:

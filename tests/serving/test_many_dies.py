@@ -153,13 +153,12 @@ def test_caches_cross_links_between_dies(chip: tuple[str, ...], link: str) -> No
     slow, usual = (metrics(*words, f"{link}='{gbs} GB/s'") for gbs in (1, 50))
     assert usual["latency"] < slow["latency"]
     design, load = load_of(*words, f"{link}='1 GB/s'")
-    room, latency = many_dies.MultiDieServing().kv_transfer(design, load)
+    path = many_dies.MultiDieServing().kv_path(design, load)
     held, _ = many_dies.MultiDieServing().instances(design, load, "analytical")
-    each = many_dies.MultiDieServing().parallel_transfers(design, load)
-    assert each == 4
+    assert path.channels == 4
     # a copy on one die sends its cache by a port of its own where there are boxes; rows of a mesh share their columns' links
-    assert room.request_bytes(256) == pytest.approx(held.room.request_bytes(256) / 1e9, rel=1e-9)
-    assert latency > 0
+    assert path.seconds.request_bytes(256) == pytest.approx(held.room.request_bytes(256) / 1e9, rel=1e-9)
+    assert path.latency > 0
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -170,7 +169,7 @@ def test_what_takes_a_cache_is_sent_what_it_holds(model: str, before: int, after
     plans = {"prefill.tp": before, "prefill.ep": 4 if parts else 1, "decode.tp": after, "decode.ep": 4 if parts else 1}
     words = (f"mapping.{name}={value}" for name, value in plans.items())
     design, load = load_of(*BOXES, *model.split(), *words, *SERVED, "mapping.serving.prefill_instances=1", *FEW)
-    room, _ = many_dies.MultiDieServing().kv_transfer(design, load)
+    room = many_dies.MultiDieServing().kv_path(design, load).seconds
     _, pool = die_pools(design, load)
     held = request_memory(load.model, many_dies._tightest_stage(design, load, pool).kv).request_bytes(256)
     port = design.chip.nodes.bandwidth * many_dies.served_die(design).kind.reached(design.mapping)

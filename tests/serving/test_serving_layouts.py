@@ -25,12 +25,12 @@ def test_a_layout_that_lacks_methods_fails_when_it_is_looked_up(monkeypatch: pyt
         def instances(self, design: Any, load: Any, fidelity: str) -> Any: ...
 
         @abstractmethod
-        def kv_transfer(self, design: Any, load: Any) -> Any: ...
+        def kv_path(self, design: Any, load: Any) -> Any: ...
 
     monkeypatch.setattr(tensor_parallel, "Headless", Headless, raising=False)
     monkeypatch.setitem(SERVING_LAYOUTS, "serve headless", "serving_instances.tensor_parallel:Headless")
     with pytest.raises(TypeError) as refused:
         serving_layout_of_software("serve headless")
     assert str(refused.value) == (
-        "layout serving_instances.tensor_parallel:Headless lacks instances, kv_transfer, which each ServingLayout has"
+        "layout serving_instances.tensor_parallel:Headless lacks instances, kv_path, which each ServingLayout has"
     )

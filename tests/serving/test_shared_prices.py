@@ -45,7 +45,7 @@ def test_what_is_shared_is_what_each_design_is_by_itself_and_is_worked_out_once(
         priced.extend((tokens, *row) for row in zip(width.tolist(), pace.tolist(), strict=True))
         return price(design, tokens)
 
-    shared_prices._KNOWN.clear()
+    shared_prices._structures.forget()
     for place, count in enumerate(counts):
         design = several(seed + place, count)
         times = SharedTimes(design, lambda designs_part: designs_part, SERVING_PREFIXES)
@@ -61,17 +61,17 @@ def test_another_word_shares_nothing_unless_it_is_said_not_to_matter() -> None:
         times = SharedTimes(several(0, 5, words), lambda designs_part: designs_part, without)
         return float(times.spent_for("which", lambda designs_part: price(designs_part, 0.0) * 0 + len(words))[0, 0])
 
-    shared_prices._KNOWN.clear()
+    shared_prices._structures.forget()
     assert asked_of("flat_async", SERVING_PREFIXES) != asked_of("flash3", SERVING_PREFIXES)
     apart = (*SERVING_PREFIXES, "mapping.prefill.attention.")
     assert asked_of("flat_async", apart) == asked_of("flash3", apart)
 
 
 def test_structures_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_prices._KNOWN.clear()
+    shared_prices._structures.forget()
     monkeypatch.setattr(shared_prices, "MAX_VALUES", 5)
     for words in ("flat_async", "flash3", "flat_tree"):
         times = SharedTimes(several(0, 9, words), lambda designs_part: designs_part, SERVING_PREFIXES)
         times.spent_for(1.0, lambda designs_part: price(designs_part, 1.0))
-    assert len(shared_prices._KNOWN) < 3
+    assert len(shared_prices._structures) < 3
     assert times.spent_for(1.0, lambda designs_part: np.full((2, 9), np.nan))[0, 0] > 0

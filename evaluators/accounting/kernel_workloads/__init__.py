@@ -1,12 +1,13 @@
 """Single kernels as workloads: one module per kind of software, each with a `KernelWorkload`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.evaluators.accounting.breakdown import BreakdownRow, TimelineBar
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.kernels.kernel_cost import KernelCost
 from dse.evaluators.silicon.energy import WORD, dynamic_energy
 from dse.space.chip import Chip
@@ -29,9 +30,9 @@ def no_obstacle(design: Design) -> str:
     return ""
 
 
-def no_remedy(worst: Infeasibility, design: Design, cases: Any) -> str:
-    """No text: nothing is known that would help."""
-    return ""
+def no_levers(worst: Infeasibility, design: Design, cases: Any) -> tuple[Lever, ...]:
+    """No levers: nothing is known that would help."""
+    return ()
 
 
 def no_submesh(design: Design, case: Any, side: int) -> None:
@@ -52,7 +53,7 @@ class KernelWorkload:
         kernel_breakdown: consecutive breakdown rows of one design, and their bars.
         needs_single_designs: whether a fidelity takes one design after another.
         simulation_obstacle: why simulators cannot run a design; empty string if they can.
-        remedy_text: what to change so that a limit holds, as text.
+        levers: what may be changed so that a violated limit holds.
         shrink_to_submesh: a design and a case on at most `side` cores per side; None where cases do not shrink.
         submesh_text: how a case shrinks, as text.
         unsimulated_cases: types of case that only formulas evaluate.
@@ -67,7 +68,7 @@ class KernelWorkload:
     kernel_breakdown: Callable[[Design, Any, Any, str], tuple[Sequence[BreakdownRow], TimelineSpans]]
     needs_single_designs: Callable[[Design, str], bool] = if_simulated
     simulation_obstacle: Callable[[Design], str] = no_obstacle
-    remedy_text: Callable[[Infeasibility, Design, Any], str] = no_remedy
+    levers: Callable[[Infeasibility, Design, Any], Iterable[Lever]] = no_levers
     shrink_to_submesh: Callable[[Design, Any, int], tuple[Design, Any] | None] = no_submesh
     submesh_text: str = ""
     unsimulated_cases: tuple[type, ...] = ()

@@ -15,6 +15,7 @@ from dse.evaluators.accounting.kernel_workloads import (
 )
 from dse.evaluators.accounting.memory_contents import core_memory_contents, main_memory_contents, memory_limits
 from dse.evaluators.accounting.multi_die_limits import RECTANGULAR_PLACEMENTS, chip_die_count, port_limit, single_die_chip
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.die_allreduce_model import tree_root
@@ -162,34 +163,37 @@ def kernel_breakdown(
     return rows, sequential_bars(rows, ["communication"] * len(rows), plan.placement) if rows else {}
 
 
-def remedy_text(worst: Infeasibility, design: Design, cases: tuple[CollectiveCase, ...]) -> str:
-    """Remedy text for the most violated limit of a collective between dies."""
+def levers(worst: Infeasibility, design: Design, cases: tuple[CollectiveCase, ...]) -> tuple[Lever, ...]:
+    """What to change where a collective between dies violates a limit."""
     chip, plan = design.chip, design.mapping.kernel
     dies = chip_die_count(chip)
     if worst.limit == "mapping.members":
         legal = [size for size in range(1, dies + 1) if dies % size == 0]
         near = sorted(sorted(legal, key=lambda size: abs(size - plan.members))[:2])
-        return f"groups must divide {dies} dies evenly: the nearest sizes are {' and '.join(map(str, near))}"
+        return advise(f"groups must divide {dies} dies evenly: the nearest sizes are {' and '.join(map(str, near))}")
     if worst.limit == "workload.root":
-        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
+        return advise(f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less")
     if worst.limit == "mapping.placement":
-        return f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave"
+        return advise(f"no rectangle of {plan.members:.0f} dies fits: mapping.placement=linear, snake or interleave")
     if worst.limit == "mapping.collective" and plan.collective == "hierarchical":
         if chip.nodes is None:
-            return "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.collective=direct, or set chip.nodes"
-        return (
+            return advise(
+                "hierarchical needs nodes (chip.nodes), and the chip has none: mapping.collective=direct, or set chip.nodes"
+            )
+        return advise(
             "groups need equally many dies in each of several nodes: change mapping.members or mapping.placement, or use direct"
         )
     if worst.limit == "mapping.collective":
         whose = "row of dies" if chip.nodes is None else "node"
-        return f"two_level needs groups with equally many dies, at least two, in each of several {whose}s: " + (
-            "change mapping.members or mapping.placement, or use ring"
+        return advise(
+            f"two_level needs groups with equally many dies, at least two, in each of several {whose}s: "
+            + ("change mapping.members or mapping.placement, or use ring")
         )
     if worst.limit == "chip.d2d.ports":
-        return f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die"
+        return advise(f"{chip.d2d.topology} of so many dies needs {worst.need:.0f} links per die")
     if worst.limit == "chip.nodes.size":
-        return f"{dies} dies do not fill whole nodes (chip.nodes.size): change the sides of chip.dies"
-    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
+        return advise(f"{dies} dies do not fill whole nodes (chip.nodes.size): change the sides of chip.dies")
+    return advise(f"move the data in {ceil_div(worst.need, worst.have):.0f} parts")
 
 
 def _refuse_case(case: CollectiveCase, plan: Any, chip: Chip) -> None:
@@ -302,5 +306,5 @@ WORKLOAD = KernelWorkload(
     limits=limits,
     kernel_outcome=kernel_outcome,
     kernel_breakdown=kernel_breakdown,
-    remedy_text=remedy_text,
+    levers=levers,
 )

@@ -1,5 +1,6 @@
 """Matrix products from the local memories of a mesh of wafer cores or tiles, as single kernels."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import and_
@@ -19,8 +20,9 @@ from dse.evaluators.accounting.kernel_workloads import (
     sequential_bars,
 )
 from dse.evaluators.accounting.memory_contents import core_memory_contents, memory_limits
-from dse.evaluators.accounting.region_remedies import smallest_mesh_text
+from dse.evaluators.accounting.region_levers import mesh_levers
 from dse.evaluators.accounting.regions import chunk_limit, evaluated_mesh
+from dse.evaluators.accounting.remedies import Lever, limits_of_changes
 from dse.evaluators.calls.algorithm_candidates import kernel_with_algorithm, select_values
 from dse.evaluators.calls.call import AlgorithmCandidate, MeshKernel
 from dse.evaluators.calls.submesh import submesh_share, submesh_sides
@@ -183,14 +185,10 @@ def kernel_breakdown(
     return rows, sequential_bars(rows, ("compute", "communication"))
 
 
-def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """Remedy text: the smallest mesh on which the product's limits hold."""
-
-    def all_limits(changes: dict[str, Any]) -> list[Limit]:
-        trial = replace_leaves(design, changes)
-        return limits(trial, prepare_case(trial, cases))
-
-    return smallest_mesh_text("the " + cases[0].kind.upper(), all_limits, "mapping", _product_plan(design), design.chip)
+def levers(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> Iterator[Lever]:
+    """The smallest mesh on which the product's limits hold."""
+    all_limits = limits_of_changes(design, lambda trial: limits(trial, prepare_case(trial, cases)))
+    return mesh_levers("the " + cases[0].kind.upper(), all_limits, "mapping", _product_plan(design), design.chip)
 
 
 def shrink_to_submesh(design: Design, case: ProductCase, side: int) -> tuple[Design, ProductCase]:
@@ -266,7 +264,7 @@ WORKLOAD = KernelWorkload(
     kernel_outcome=kernel_outcome,
     kernel_breakdown=kernel_breakdown,
     needs_single_designs=needs_single_designs,
-    remedy_text=remedy_text,
+    levers=levers,
     shrink_to_submesh=shrink_to_submesh,
     submesh_text=SUBMESH_TEXT,
 )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans
 from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.cost_models import READERS, jobs
 from dse.evaluators.cost_models.analytical_attention import (
     AttentionJob,
@@ -140,20 +141,20 @@ def attention_shape(*cases: AttentionCase) -> AttentionShape:
     return AttentionShape(**values, causal=cases[0].causal, latent=cases[0].latent)
 
 
-def remedy_text(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> str:
-    """Remedy text for the most violated limit of attention on tiles."""
+def levers(worst: Infeasibility, design: Design, cases: tuple[AttentionCase, ...]) -> tuple[Lever, ...]:
+    """What to change where attention on tiles violates a limit."""
     chip, (case, *_), dataflow = design.chip, cases, find_dataflow(_attention_plan(design).dataflow)
     if worst.limit in ("mapping.rows", "mapping.cols"):
         side = worst.limit.split(".")[1]
-        return suggest_nearest_side(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side))
+        return advise(suggest_nearest_side(side, getattr(_attention_plan(design), side), getattr(chip.mesh, side)))
     if worst.limit != "chip.tile.sram":
-        return "use fewer sequences at a time"
+        return advise("use fewer sequences at a time")
     shape, (each, kv) = attention_shape(case), operand_bytes(design)
     suited = propose_tiling(dataflow, shape, chip, itemsize=each, kv=kv)
     slice_ = f"mapping.queries={suited.queries:.0f} mapping.keys={suited.keys:.0f}"
     if sum(held.nbytes for held in job_buffers(AttentionJob(dataflow, shape, suited, chip, each, kv))) > worst.have:
-        return f"no tiling fits heads of {case.qk} + {case.v} columns, not even {slice_}"
-    return f"a tiling that fits: {slice_}"
+        return advise(f"no tiling fits heads of {case.qk} + {case.v} columns, not even {slice_}")
+    return advise(f"a tiling that fits: {slice_}")
 
 
 def shrink_to_submesh(design: Design, case: AttentionCase, side: int) -> tuple[Design, AttentionCase]:
@@ -179,7 +180,7 @@ WORKLOAD = KernelWorkload(
     limits=limits,
     kernel_outcome=kernel_outcome,
     kernel_breakdown=kernel_breakdown,
-    remedy_text=remedy_text,
+    levers=levers,
     shrink_to_submesh=shrink_to_submesh,
     submesh_text=SUBMESH_TEXT,
 )

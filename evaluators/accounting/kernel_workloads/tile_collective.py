@@ -16,6 +16,7 @@ from dse.evaluators.accounting.kernel_workloads import (
     sequential_bars,
 )
 from dse.evaluators.accounting.memory_contents import core_memory_contents, memory_limits
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.calls.call import MeshKernel
 from dse.evaluators.calls.submesh import submesh_sides
 from dse.evaluators.cost_models import READERS
@@ -139,15 +140,15 @@ def kernel_breakdown(
     return [row], sequential_bars([row], ["communication"])
 
 
-def remedy_text(worst: Infeasibility, design: Design, cases: Cases) -> str:
-    """Remedy text for the most violated limit of a collective between tiles."""
+def levers(worst: Infeasibility, design: Design, cases: Cases) -> tuple[Lever, ...]:
+    """What to change where a collective between tiles violates a limit."""
     chip, case = design.chip, cases[0]
     if worst.limit == "workload.group":
         sides_ = f"{case.rows} x {case.cols} tiles do not divide {chip.mesh.rows:.0f} x {chip.mesh.cols:.0f}"
-        return f"{sides_}; use workload.group=mesh for all tiles"
+        return advise(f"{sides_}; use workload.group=mesh for all tiles")
     if worst.limit == "workload.root":
-        return f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less"
-    return f"move the data in {ceil_div(worst.need, worst.have):.0f} parts"
+        return advise(f"the last member of a group is {worst.have - 1:.0f}; set workload.root to that or less")
+    return advise(f"move the data in {ceil_div(worst.need, worst.have):.0f} parts")
 
 
 def shrink_to_submesh(design: Design, case: CollectiveCase, side: int) -> tuple[Design, CollectiveCase]:
@@ -201,7 +202,7 @@ WORKLOAD = KernelWorkload(
     kernel_outcome=kernel_outcome,
     kernel_breakdown=kernel_breakdown,
     needs_single_designs=needs_single_designs,
-    remedy_text=remedy_text,
+    levers=levers,
     shrink_to_submesh=shrink_to_submesh,
     submesh_text=SUBMESH_TEXT,
 )

@@ -6,6 +6,7 @@ from typing import Any
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.kernel_workloads import KernelOutcome, KernelWorkload, TimelineSpans, refuse_grouped_products
 from dse.evaluators.accounting.kernel_workloads.tile_jobs import job_breakdown, job_outcome, memory_limits
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.analytical_summa import SummaJob, propose_summa_job
 from dse.evaluators.cost_models.submesh_jobs import MAX_WAVES, summa_on_submesh
@@ -66,19 +67,19 @@ def kernel_breakdown(
     return job_breakdown(kernel, fidelity, case.kind, "summa", f"{sizes} a tile{among}", 2.0 * case.m * case.k * case.n)
 
 
-def remedy_text(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> str:
-    """Remedy text for the most violated limit of a product on tiles."""
+def levers(worst: Infeasibility, design: Design, cases: tuple[ProductCase, ...]) -> tuple[Lever, ...]:
+    """What to change where a product on tiles violates a limit."""
     if worst.limit == "mapping.split_k":
-        return split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows)
+        return advise(split_remedy_text(design.mapping.kernel.split_k, design.mapping.kernel.rows, design.chip.mesh.rows))
     if worst.limit == "mapping.rows":
-        return suggest_nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows)
+        return advise(suggest_nearest_side("rows", design.mapping.kernel.rows, design.chip.mesh.rows))
     if worst.limit != "chip.tile.sram":
-        return "use smaller matrices"
+        return advise("use smaller matrices")
     open_ = replace_leaves(design, {f"mapping.{name}": 0.0 for name in ("rows", "m", "k", "n", "split_k")})
     part = prepare_case(open_, cases[:1]).part
     if sum(slot.nbytes for slot in buffers(part, "float16")) > worst.have:
-        return "not even a tiling of 16 x 16 x 16 fits"
-    return (
+        return advise("not even a tiling of 16 x 16 x 16 fits")
+    return advise(
         "a tiling that fits: "
         + " ".join(f"mapping.{name}={getattr(part, name):.0f}" for name in ("rows", "m", "k", "n"))
         + (f" mapping.split_k={part.split:.0f}")
@@ -101,7 +102,7 @@ WORKLOAD = KernelWorkload(
     limits=limits,
     kernel_outcome=kernel_outcome,
     kernel_breakdown=kernel_breakdown,
-    remedy_text=remedy_text,
+    levers=levers,
     shrink_to_submesh=shrink_to_submesh,
     submesh_text=SUBMESH_TEXT,
 )

@@ -43,7 +43,7 @@ TIMELINE_ITERATIONS = 2_000
 """Iterations with power in a timeline where a layout computes them one by one, in up to 10 ms each."""
 
 
-INSTANCE_REMEDIES = {
+INSTANCE_ADVICE = {
     "dp": "replicas that serve are instances: mapping.serving.instances, and mapping.both.dp=1",
     "microbatches": "as many micro-batches are in flight as stages: mapping.both.microbatches=0",
     "admission": "stages of a pipeline share a memory: mapping.serving.admission=prompt, which reserves blocks for whole "
@@ -52,13 +52,13 @@ INSTANCE_REMEDIES = {
 """What to change where instances and their stages are set by other settings than those of batches, by the end of an address."""
 
 
-def instance_remedy_text(address: str) -> str:
+def instance_advice_text(address: str) -> str:
     """What to change where replicas, micro-batches or admission violate a limit; empty for others.
 
-    >>> instance_remedy_text("mapping.decode.microbatches")
+    >>> instance_advice_text("mapping.decode.microbatches")
     'as many micro-batches are in flight as stages: mapping.both.microbatches=0'
     """
-    return INSTANCE_REMEDIES.get(address.rpartition(".")[2], "")
+    return INSTANCE_ADVICE.get(address.rpartition(".")[2], "")
 
 
 class InstanceLayout(InstanceCosts):
@@ -177,12 +177,8 @@ class InstanceLayout(InstanceCosts):
 
     def join_pools(self, design: Design, load: ServingLoad, pools: Sequence[InstancePool]) -> Deployment:
         """Deployment of a design's pools, with the KV transfer between them."""
-        way = self.kv_transfer(design, load) if len(pools) == 2 else None
-        setup = make_deployment(_serving(design), pools, load, way and (way[0].design_memory(0), float(way[1])))
-        if setup.transfer is None:
-            return setup
-        channels = self.parallel_transfers(design, load)
-        return setup if channels is None else setup._replace(transfer=setup.transfer._replace(channels=channels))
+        path = self.kv_path(design, load) if len(pools) == 2 else None
+        return make_deployment(_serving(design), pools, load, path, 0)
 
     def kv_memory_by_pool(self, design: Design, load: ServingLoad) -> tuple[PoolKvMemory, ...]:
         """KV memory of one instance in each pool, if the block count is set."""

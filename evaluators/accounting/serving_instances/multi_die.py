@@ -44,7 +44,13 @@ from dse.evaluators.accounting.multi_die import (
     pass_work,
     units_per_stage,
 )
-from dse.evaluators.accounting.multi_die_limits import chip_die_count, equal_split_limit, phase_layout_limits, port_limit
+from dse.evaluators.accounting.multi_die_limits import (
+    chip_die_count,
+    die_levers,
+    equal_split_limit,
+    phase_layout_limits,
+    port_limit,
+)
 from dse.evaluators.accounting.multi_die_memory import (
     COPIES,
     ROUTED,
@@ -54,10 +60,11 @@ from dse.evaluators.accounting.multi_die_memory import (
     unit_weight_bytes,
     weight_bytes_by_kind,
 )
+from dse.evaluators.accounting.remedies import Lever, advise
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, single_rows
 from dse.evaluators.accounting.serving_instances.die_iteration_rows import DieIteration, iteration_work_rows, run_activity
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_advice_text
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
     WorkLowerBounds,
     prefill_flop_per_token,
@@ -78,13 +85,14 @@ from dse.evaluators.accounting.serving_instances.multi_die_iterations import (
     whole_prompts,
     whole_requests,
 )
-from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths, transferred_prompts
+from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
 from dse.evaluators.accounting.serving_instances.served_die import ServedDie, TightestStage
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.usage import PeakRates, fastest_product_rate
 from dse.evaluators.cost_models import die_exchange_jobs as crossings
-from dse.evaluators.cost_models.die_exchange_model import ExchangeCost, stage_transfer_cost
+from dse.evaluators.cost_models.die_exchange_model import stage_transfer_cost
 from dse.evaluators.layouts.engine_overheads import lone_request_host_seconds
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork, stack_iterations
 from dse.evaluators.layouts.multi_die import DieSplit
@@ -92,9 +100,8 @@ from dse.evaluators.machine.die_network import die_network, place_groups
 from dse.evaluators.machine.tiered_reads import EXPERTS, KV, WEIGHTS
 from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.iteration_time import axis_points, geometric_axes
-from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
+from dse.evaluators.serving.kv_memory import request_memory
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
-from dse.evaluators.silicon.energy import prefix_transfer_energy
 from dse.space.array_math import Array, ceil_div, maximum, where
 from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
@@ -238,29 +245,27 @@ class MultiDieServing(InstanceLayout):
         """Request the die work of `decode_step_seconds`, so that designs are computed together."""
         _request_work(design, replica_work(design, load, die_pools(design, load)[-1], (0.0, 0.0, 1.0, context, 0.0)))
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-        """KV transfer over die links from prefill to decode replicas: time per request, and latency [s]."""
-        room, sent, _ = self._caches_moved(design, load)
-        return room.times(max(float(sent.links), float(sent.injection))), float(sent.latency)
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches over die links from prefill to decode replicas, from memory to memory.
 
-    def _caches_moved(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, ExchangeCost, int]:
-        """What a message has of a cache, an exchange of a byte a message, and caches that go at a time by it."""
-        before, after = die_pools(design, load)
-        network = die_network(design.chip, served_die(design).kind.reached(design.mapping))
-        ends = [_copy_dies(design, pool) for pool in (before, after)]
-        ways, pairs = self.parallel_transfers(design, load), max(copies.shape[1] for copies in ends)
+        Caches go at a time from as many attention replicas as the smaller pool has.
+        """
+        pools = die_pools(design, load)
+        die = served_die(design)
+        network, ends = die_network(design.chip, die.kind.reached(design.mapping)), [_copy_dies(design, pool) for pool in pools]
+        ways = min(pool.of.dp * pool.of.copies for pool in pools)
+        pairs = max(copies.shape[1] for copies in ends)
         start, end = (
             copies[np.arange(ways) * len(copies) // ways][:, np.arange(pairs) * copies.shape[1] // pairs] for copies in ends
         )
         # what the dies that take a cache hold of it; of what several that send have alike, it is sent once
-        room = request_memory(load.model, _tightest_stage(design, load, after).kv).times(
+        room = request_memory(load.model, _tightest_stage(design, load, pools[1]).kv).times(
             self.devices_per_cache(design, load)[1] / pairs
         )
-        return room, stage_transfer_cost(network, start, end, 1.0), ways
-
-    def parallel_transfers(self, design: Design, load: ServingLoad) -> int:
-        """KV transfers that can run at once: one per attention replica of the smaller pool."""
-        return min(die_pool.of.dp * die_pool.of.copies for die_pool in die_pools(design, load))
+        sent = stage_transfer_cost(network, start, end, 1.0)
+        seconds = room.times(max(float(sent.links), float(sent.injection)))
+        byte = crossings.exchange_activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)
+        return KvPath(seconds, float(sent.latency), room, byte.memory_bytes, die.activity_energy(design, byte), channels=ways)
 
     def device_count(self, design: Design) -> int:
         """Dies of the system, whether in use or idle."""
@@ -287,17 +292,6 @@ class MultiDieServing(InstanceLayout):
                     steps = times * part
                     flop += steps * many_dies.paced_operations(die.kind, design, iteration.model, iteration.step())
         return ServedWork(flop, activity.memory_bytes, activity.hop_bytes, lambda: die.activity_energy(design, activity))
-
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers over die links, from memory to memory, and to hosts."""
-        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
-        if len(die_pools(design, load)) < 2:
-            return moved
-        room, sent, ways = self._caches_moved(design, load)
-        each = crossings.exchange_activity(sent, ways) + Activity(memory_bytes=2 * sent.sent_bytes / ways)
-        caches = each * float(room.sum_bytes(transferred_prompts(load)))
-        energy = moved.energy + served_die(design).activity_energy(design, caches)
-        return TransferWork(moved.memory_bytes + caches.memory_bytes, energy)
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
@@ -326,19 +320,19 @@ class MultiDieServing(InstanceLayout):
             rows.append(BreakdownRow(it.phase, many_dies.WAIT_LABEL, name, "", 0.0, 0.0, 0.0, "overlap", gap, {"overlap": gap}))
         return [scale_row(row, times) for row in rows]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for the most violated limit of serving on many dies."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> tuple[Lever, ...]:
+        """What to change where instances, or the division over dies, violate a limit."""
         address = worst.limit
-        if text := instance_remedy_text(address):
-            return text
+        if text := instance_advice_text(address):
+            return advise(text)
         if address == "chip.dies":
             each = ", ".join(
                 f"{die_pool.of.dp} x {die_pool.of.pp * die_pool.of.group} to {die_pool.phase}"
                 for die_pool in die_pools(design, loads[0])
             )
             cols = int(design.chip.dies.cols)
-            return f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances"
-        return served_die(design).remedy_text(worst, design, (_case_arrays(_longest_case(loads[0])),))
+            return advise(f"instances need {each}, each pool in whole rows of {cols}: reduce mapping.serving.instances")
+        return served_die(design).levers(worst, design, (_case_arrays(_longest_case(loads[0])),))
 
 
 def _request_work(design: Design, work: ReplicaWork | None) -> None:
@@ -560,7 +554,7 @@ def _tile_die() -> ServedDie:
         dies.die_contents,
         dies.group_limits,
         dies.breakdown_rows,
-        dies.remedy_text,
+        dies.tile_die_levers,
         dies.request_die_work,
     )
 
@@ -577,7 +571,7 @@ def _shared_cache_die() -> ServedDie:
         dies.die_contents,
         _no_limits,
         dies.breakdown_rows,
-        dies.remedy_text,
+        die_levers,
         _request_nothing,
         lambda design, shares, model: dies.tiered_kind(dies.die_reads(design, shares, model)),
     )

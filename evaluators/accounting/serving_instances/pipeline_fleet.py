@@ -23,6 +23,7 @@ from dse.evaluators.accounting.pipeline_memory import core_contents
 from dse.evaluators.accounting.serving_instances import design_count
 from dse.evaluators.accounting.serving_instances.prompt_table_points import fractional_prompts
 from dse.evaluators.accounting.serving_runs import run_metrics as served
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.calls.call import CallBlock
 from dse.evaluators.cost_models import READERS
 from dse.evaluators.cost_models.call_cost import CostModel
@@ -30,6 +31,7 @@ from dse.evaluators.graph.operators import Segment
 from dse.evaluators.graph.step_counts import StepCounts
 from dse.evaluators.graph.transformer import segment_order, transformer_segments
 from dse.evaluators.kernels.partition.stage_transfer import PipelinePlacement
+from dse.evaluators.layouts.kv_transfer import TransferCost
 from dse.evaluators.layouts.micro_batches import micro_batch_counts
 from dse.evaluators.layouts.operator_partitions import PartitionChoice, is_gather_call, offered_partitions, partitioned_blocks
 from dse.evaluators.layouts.pipelines import group_blocks, group_count
@@ -37,13 +39,16 @@ from dse.evaluators.layouts.residency import CoreResidency, StageShares, core_ca
 from dse.evaluators.layouts.stage_boundaries import OperatorLine, StageCuts, cut_whole_layers, operator_line
 from dse.evaluators.machine.machine import tile_core_machine
 from dse.evaluators.machine.memory_side_cache import memory_side_cache
+from dse.evaluators.program.activity import Activity
 from dse.evaluators.serving.kv_memory import RequestMemory, request_memory
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, make_policy
+from dse.evaluators.silicon.energy import dynamic_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, option_index, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
 from dse.space.layers import AttentionReach, per_reach
 from dse.space.mapping import AUTO, BYTES_BY_FORMAT, DIVISIONS, STAGE_CUTS, FormatPlan, Mapping, ServingPipelinePlan
+from dse.space.memoize import LastUsed
 from dse.space.model import Model
 from dse.space.workload import ServingLoad
 
@@ -130,25 +135,48 @@ class PipelinePool(NamedTuple):
         return as_float(request_room(self.contents(0.0)[0]))
 
 
-_KNOWN: list[tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = []
-"""Pipelines of the last designs and loads, separately: limits and metrics of a design need them one after the other."""
-
 PHASES = ("prefill", "decode")
 
 MAX_FLEETS = 8
 """That are kept."""
 
+_fleets: LastUsed[tuple[int, int], tuple[Design, ServingLoad, tuple[PipelinePool, ...]]] = LastUsed(MAX_FLEETS)
+"""Pipelines by design and load, which are kept with them: limits and metrics of a design need them one after the other."""
+
 
 def pipeline_pools(design: Design, load: ServingLoad) -> tuple[PipelinePool, ...]:
     """Pools of pipelines: those that only prefill, if any, and those that decode."""
-    known = next((fleet for single_design, its, fleet in _KNOWN if single_design is design and its is load), None)
-    return known or _keep_fleet(design, load, _make_fleet(design, load))
+    known = _fleets.find((id(design), id(load)))
+    return known[2] if known else _keep_fleet(design, load, _make_fleet(design, load))
+
+
+def pipeline_path(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost) -> KvPath:
+    """Path of KV caches over links of the mesh; local memories spare main memory their positions.
+
+    Args:
+        design, load, fleet: as they are.
+        between: costs of messages of caches.
+    """
+    room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
+    away = sum(1 - pool.held.kv_here for pool in fleet)
+    byte = Activity(sent_bytes=1.0, hop_bytes=between.hops, memory_bytes=away)
+    return KvPath(
+        # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
+        room.times(between.per_token * prompt / as_float(room.request_bytes(prompt))),
+        between.latency,
+        room.times(fleet[-1].holds.tp),
+        away,
+        dynamic_energy(byte, design.chip),
+        between.hops,
+        between.together,
+        between.blocks,
+    )
 
 
 def select_rows(design: Design, rows: Array) -> Design:
     """Selected rows of a design, keeping the pipelines already known for them."""
     found_rows = served.select_rows(design, rows)
-    for single_design, load, fleet in list(_KNOWN):
+    for single_design, load, fleet in _fleets.results():
         if single_design is design and len(rows) > 1:
             chips = (found_rows.chip, decode_only_chip(found_rows.chip))[: len(fleet)]
             _keep_fleet(
@@ -160,9 +188,7 @@ def select_rows(design: Design, rows: Array) -> Design:
 
 
 def _keep_fleet(design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...]) -> tuple[PipelinePool, ...]:
-    _KNOWN.append((design, load, fleet))
-    del _KNOWN[:-MAX_FLEETS]
-    return fleet
+    return _fleets.keep((id(design), id(load)), (design, load, fleet))[2]
 
 
 def _pick_rows_of(pool: PipelinePool, chip: Chip, mapping: Mapping, rows: Array) -> PipelinePool:

@@ -10,14 +10,14 @@ import numpy as np
 
 from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     PipelinePool,
-    as_float,
     iteration_pass,
     longest_request_bytes,
+    pipeline_path,
     pipeline_request_memory,
     stage_shares_and_rate,
 )
 from dse.evaluators.accounting.serving_runs import run_metrics as served
-from dse.evaluators.accounting.serving_runs.deployment_setup import layerwise_transfer_layers
+from dse.evaluators.accounting.serving_runs.kv_transfers import make_transfer
 from dse.evaluators.cost_models.call_cost import CostModel
 from dse.evaluators.layouts.kv_transfer import FleetLayout, PipelineFleet, TransferCost, transfer_cost
 from dse.evaluators.layouts.simulated_kv_transfer import simulated_transfer_cost
@@ -88,18 +88,10 @@ def make_deployments(
     pools = [_instance_pools(pool, load, mapping, price, pace) for pool, price, pace in zip(fleet, prices, paces, strict=True)]
     ways: list[KvTransfer | None] = [None] * len(fleet[0].rules)
     if between is not None:
-        # a token of the mean prompt takes as long as messages of its share of that prompt's bytes
-        room, prompt = pipeline_request_memory(design, load, fleet[-1].holds), float(load.requests.prompt.mean())
-        rooms = room.times(between.per_token * prompt / as_float(room.request_bytes(prompt))).each_of(len(ways))
-        rows, sent = (
-            _design_rows([between.latency, between.together, between.blocks], len(ways)),
-            layerwise_transfer_layers(mapping.serving, load),
-        )
+        path = pipeline_path(design, load, fleet, between)
         ways = [
-            KvTransfer(
-                room.growing, latency, int(together), True, int(blocks), fixed=room.fixed, windows=room.windows, layers=sent
-            )
-            for room, (latency, together, blocks) in zip(rooms, rows, strict=True)
+            make_transfer(path, row, mapping.serving, load, design_pools)
+            for row, design_pools in enumerate(zip(*pools, strict=True))
         ]
     each = zip(zip(*pools, strict=True), ways, strict=True)
     return [Deployment(pools, transfer, mapping.serving.routing) for pools, transfer in each]
@@ -126,7 +118,7 @@ def _instance_pools(
     return pools
 
 
-def kv_transfer_cost(
+def pipeline_message_cost(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], paces: Sequence[PipelineShares], reader: CostModel
 ) -> TransferCost | None:
     """KV transfer cost from prefill to decode pipelines; None if one pool does both phases.

@@ -15,16 +15,16 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
     core_count,
     decode_only_cores,
     iteration_pass,
-    pipeline_request_memory,
+    pipeline_path,
     pool_contents,
 )
 from dse.evaluators.accounting.serving_instances.served_work import (
     ServedWork,
-    TransferWork,
     power_of_work,
     usage_of_work,
 )
 from dse.evaluators.accounting.serving_runs import peak_power as peak
+from dse.evaluators.accounting.serving_runs.kv_transfers import TransferWork, work_of_transfers
 from dse.evaluators.accounting.serving_runs.run_metrics import MeanIteration
 from dse.evaluators.accounting.usage import PeakRates, tile_peak_rates
 from dse.evaluators.cost_models.call_cost import CostModel
@@ -64,16 +64,14 @@ def usage_metrics(
     """
     energy: Any = 0.0
     operations: Any = 0.0
-    done, passes, caches = Activity(), dict[tuple[int, bool], StagedPass](), Activity()
+    done, passes = Activity(), dict[tuple[int, bool], StagedPass]()
     for place, (pool, pool_means) in enumerate(zip(fleet, means, strict=True)):
         for mean in pool_means:
             at = passes[place, mean.prompts] = mean_iteration_pass(load, pool, reader, mean, _message_crowding(between, place))
             work = at.activity * mean.times
             done, energy = done + work, energy + dynamic_energy(work, pool.chip, pool.width)
             operations = operations + mean.times * sum(call.flop * times for call, _, times, _ in at.calls())
-    if between is not None:
-        caches = transfer_activity(design, load, fleet, between, gone)
-    moved = TransferWork(_flat_values(caches.memory_bytes), _flat_values(dynamic_energy(caches, design.chip)))
+    moved = work_of_pipeline_transfers(design, load, fleet, between, gone)
 
     def mean_watts(place: int, made_of: peak.Counts) -> Any:
         return np.atleast_2d(_pass_watts(passes[place, bool(np.any(made_of[0]))], fleet[place]))
@@ -86,7 +84,7 @@ def usage_metrics(
     served = ServedWork(
         _flat_values(operations),
         _flat_values(done.memory_bytes),
-        _flat_values(done.hop_bytes + caches.hop_bytes),
+        _flat_values(done.hop_bytes),
         lambda: _flat_values(energy),
     )
     rates = PeakRates(*map(_flat_values, pipeline_peak_rates(design)))
@@ -94,16 +92,13 @@ def usage_metrics(
     return usage_of_work(served, moved, rates, span) | power_of_work(served, moved, span, load, kinds, most, decode_cores=apart)
 
 
-def transfer_activity(
-    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost, gone: Array
-) -> Activity:
-    """Activity of KV transfers of some requests, shape (requests,), from memory to memory.
-
-    Positions in local memories are not read from main memory.
-    """
-    plan, away = fleet[-1].holds, sum(1 - pool.held.kv_here for pool in fleet)
-    sent = pipeline_request_memory(design, load, plan).sum_bytes(load.requests.prompt[gone]) * plan.tp
-    return Activity(sent_bytes=sent, hop_bytes=sent * between.hops, memory_bytes=sent * away)
+def work_of_pipeline_transfers(
+    design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], between: TransferCost | None, gone: Array
+) -> TransferWork:
+    """Work of KV transfers of some requests, shape (requests,); none where one pool does both phases."""
+    path = None if between is None else pipeline_path(design, load, fleet, between)
+    work = work_of_transfers(path, load.requests.prompt[gone])
+    return work._replace(**{name: _flat_values(value) for name, value in work._asdict().items()})
 
 
 def power_function(

@@ -6,7 +6,7 @@ times use the plan of the pipeline's phase and are tabulated once per design.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -17,12 +17,12 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.partition_search import plan_with_partition
 from dse.evaluators.accounting.pipelines import (
+    parallelism_lever,
     parallelism_limits,
     pass_rows,
-    smallest_parallelism_text,
-    with_smallest_parallelism,
 )
 from dse.evaluators.accounting.power_profile import PowerProfile, idle_power
+from dse.evaluators.accounting.remedies import Lever, advise, limits_of_changes
 from dse.evaluators.accounting.serving_instances import Composition, iteration_time_key
 from dse.evaluators.accounting.serving_instances import pipelines_steady_state as standing
 from dse.evaluators.accounting.serving_instances.lower_bounds import (
@@ -43,8 +43,8 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
 )
 from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     iteration_time_function,
-    kv_transfer_cost,
     make_deployments,
+    pipeline_message_cost,
     pipeline_paces,
 )
 from dse.evaluators.accounting.serving_instances.pipeline_usage import (
@@ -52,8 +52,8 @@ from dse.evaluators.accounting.serving_instances.pipeline_usage import (
     mean_iteration_pass,
     pipeline_peak_rates,
     power_function,
-    transfer_activity,
     usage_metrics,
+    work_of_pipeline_transfers,
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import distinct_prompt_lengths
 from dse.evaluators.accounting.serving_instances.serving_layout import JointParts, ServingLayout
@@ -71,11 +71,11 @@ from dse.evaluators.serving.iteration_time import geometric_axes
 from dse.evaluators.serving.scheduling_policy import make_policy
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area, price
-from dse.evaluators.silicon.energy import design_power_by_part, dynamic_energy
+from dse.evaluators.silicon.energy import design_power_by_part
 from dse.space.array_math import maximum, minimum, option_index, where
 from dse.space.chip import Chip, decode_only_chip
 from dse.space.design import Design
-from dse.space.fields import iterate_leaves, replace_leaves
+from dse.space.fields import iterate_leaves
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import main_memory
 from dse.space.mapping import AUTO, PARTITIONS, STAGE_CUTS, Mapping
@@ -86,11 +86,13 @@ MERGEABLE_OPTIONS = (*(f"mapping.{phase}.{word}" for phase in ("prefill", "decod
          "mapping.serving.arrangement")  # fmt: skip
 """Options in which designs that are evaluated together may differ."""
 
+PREFILL_CORES = "mapping.serving.prefill_cores"
+
 MAX_SHARES = 64
 """Numbers of prefill cores that are tried, if the given number does not fit."""
 
-REMEDY_TEXTS = {
-    "mapping.serving.prefill_cores": "set fewer cores apart for prefill, so that some are left for decode",
+ADVICE = {
+    PREFILL_CORES: "set fewer cores apart for prefill, so that some are left for decode",
     "mapping.serving.decode_cores": "set fewer cores apart, or mapping.serving.decode_cores=0 for all the rest",
     "mapping.decode.partition": ("the same cores serve both phases; set partition, placement, experts, stages by mapping.both"),
     "mapping.decode.prefetch": ("the same cores serve both phases; set mapping.both.prefetch, or set cores apart for prefill"),
@@ -213,9 +215,8 @@ class PipelineServing(ServingLayout):
         if run is None:
             return None
         rest = idle_power(chip, decode_cores=decode_only_cores(design))
-        if between is not None:
-            moved = transfer_activity(design, load, fleet, between, ~np.isnan(run["ready"]))
-            rest += float(dynamic_energy(moved, chip)) / served.run_duration(run)
+        moved = work_of_pipeline_transfers(design, load, fleet, between, ~np.isnan(run["ready"]))
+        rest += moved.energy / served.run_duration(run)
         return drawn.run_power_profile(run, power_function(load, fleet, READERS[fidelity], between), rest)
 
     def serving_breakdown(self, design: Design, load: ServingLoad, fidelity: str) -> Breakdown:
@@ -282,12 +283,12 @@ class PipelineServing(ServingLayout):
             "", mean_iteration_pass(load, pipeline_pool, READERS[fidelity], mean), times, tile_core_machine(pipeline_pool.chip)
         )
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text: fewer cores set apart for prefill, or the smallest parallelism."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """Fewer cores set apart for prefill, or the smallest parallelism."""
         if any(_two_sets(design, load) for load in loads):
-            return OTHER_OPERATORS
-        if worst.limit in REMEDY_TEXTS:
-            return REMEDY_TEXTS[worst.limit]
+            return advise(OTHER_OPERATORS)
+        if worst.limit in ADVICE:
+            return advise(ADVICE[worst.limit])
 
         def all_limits(design: Design) -> list[Limit]:
             """Where partitions are left open, of one for all operators that keeps them, the first one else."""
@@ -303,11 +304,15 @@ class PipelineServing(ServingLayout):
             kept = (limits for limits in (first, *each) if all(limit.need <= limit.have for limit in limits))
             return next(kept, first)
 
+        parallelism = parallelism_lever(design, all_limits)
         if not _mapping_of(design).serving.prefill_cores:
-            return with_smallest_parallelism(worst, design, all_limits).remedy
-        levers = [text for text in (_other_share(design, all_limits), smallest_parallelism_text(design, all_limits)) if text]
-        done = ", or ".join(levers) or f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"
-        return "; ".join((*_crowded_text(worst, design), done))
+            return (parallelism,)
+        return (
+            Lever("", values=(), failed=_crowded_text(worst, design)),
+            _prefill_cores_lever(design, all_limits),
+            parallelism._replace(failed="", beside=True),
+            Lever(f"no share of the {core_count(design):.0f} cores for prefill and no TP x PP fits"),
+        )
 
     def simulate_load(self, design: Design, load: ServingLoad, fidelity: str) -> ServingRun | None:
         """Serving simulation of a load; None if no rate keeps the SLOs."""
@@ -367,8 +372,8 @@ def _divided_by(design: Design, word: str) -> Design:
     return replace(design, mapping=replace(mapping, **pipelines))
 
 
-def _crowded_text(worst: Infeasibility, design: Design) -> list[str]:
-    """Cores that a pipeline needs and that its phase has, as text; empty list for other limits."""
+def _crowded_text(worst: Infeasibility, design: Design) -> str:
+    """Cores that a pipeline needs and that its phase has, as text; empty string for other limits."""
     for phase, cores in zip(("prefill", "decode"), prefill_and_decode_cores(design), strict=True):
         if worst.limit in (f"mapping.{phase}.{knob}" for knob in ("tp", "pp", "dp")):
             plan = getattr(_mapping_of(design), phase)
@@ -377,19 +382,20 @@ def _crowded_text(worst: Infeasibility, design: Design) -> list[str]:
                 f"TP {plan.tp:.0f} x PP {plan.pp:.0f}{many} = {plan.tp * plan.pp * max(plan.dp, 1):.0f} cores for {phase}"
             )
             whose = "set aside by mapping.serving.prefill_cores" if phase == "prefill" else "left to it"
-            return [f"{needs_text}, {cores:.0f} of {core_count(design):.0f} are {whose}"]
-    return []
+            return f"{needs_text}, {cores:.0f} of {core_count(design):.0f} are {whose}"
+    return ""
 
 
-def _other_share(design: Design, limits: Callable[[Design], list[Limit]]) -> str:
-    """Number of prefill cores nearest to the given one that keeps all limits, as text; empty string if there is none."""
+def _prefill_cores_lever(design: Design, limits: Callable[[Design], list[Limit]]) -> Lever:
+    """The number of prefill cores that is nearest to the given one."""
     plan, now = _mapping_of(design).prefill, float(_mapping_of(design).serving.prefill_cores)
     each, cores = max(1, int(plan.tp * plan.pp)), int(core_count(design))
-    for count in sorted((0, *range(each, cores, each)), key=lambda share: abs(share - now))[:MAX_SHARES]:
-        found_limits = limits(replace_leaves(design, {"mapping.serving.prefill_cores": count}))
-        if all(limit.need <= limit.have for limit in found_limits):
-            return f"set mapping.serving.prefill_cores={count}" + ("" if count else ", all cores for both phases")
-    return ""
+    return Lever(
+        lambda count: f"set {PREFILL_CORES}={count}" + ("" if count else ", all cores for both phases"),
+        sorted((0, *range(each, cores, each)), key=lambda share: abs(share - now))[:MAX_SHARES],
+        lambda count: {PREFILL_CORES: count},
+        limits_of_changes(design, limits),
+    )
 
 
 def _most_stages(pool: PipelinePool, load: ServingLoad) -> Any:
@@ -437,7 +443,7 @@ def _deploy_fleet(
     design: Design, load: ServingLoad, fleet: tuple[PipelinePool, ...], fidelity: str
 ) -> tuple[Deployment, list[CheckedTable], TransferCost | None]:
     longest, reader, paces = served.longest_sequence(load), READERS[fidelity], pipeline_paces(load, fleet, READERS[fidelity])
-    between = kv_transfer_cost(design, load, fleet, paces, reader)
+    between = pipeline_message_cost(design, load, fleet, paces, reader)
     tables = list[CheckedTable]()
     for place, pool in enumerate(fleet):
         crowding = 1.0 if between is None else (between.prefill, between.decode)[place]

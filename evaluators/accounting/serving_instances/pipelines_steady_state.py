@@ -16,8 +16,8 @@ from dse.evaluators.accounting.serving_instances.pipeline_fleet import (
 )
 from dse.evaluators.accounting.serving_instances.pipeline_pools import (
     iteration_time_function,
-    kv_transfer_cost,
     make_deployments,
+    pipeline_message_cost,
     pipeline_paces,
 )
 from dse.evaluators.accounting.serving_instances.pipeline_usage import fixed_metrics, usage_metrics
@@ -114,7 +114,7 @@ def pipeline_steady_state(design: Design, load: ServingLoad, fleet: tuple[Pipeli
     """
     steady.refuse_unsteady_load(load)
     paces = pipeline_paces(load, fleet, READER)
-    between = kv_transfer_cost(design, steady.with_busiest_links(load), fleet, paces, READER)
+    between = pipeline_message_cost(design, steady.with_busiest_links(load), fleet, paces, READER)
     prices = [_pool_tables(load, pool, between, place) for place, pool in enumerate(fleet)]
     each = np.arange(max(design_count(design), 1))
     kinds = make_deployments(design, load, fleet, [price for price, _ in prices], paces, between)

@@ -1,12 +1,10 @@
 """Equal prompts that represent an iteration, and table points for their times."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from dse.evaluators.serving.iteration_time import prefix_axis
-from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.space.array_math import Array
 from dse.space.workload import ServingLoad
 
@@ -63,24 +61,6 @@ def fractional_prompts(tokens: Array, context: Array) -> tuple[Array, Array]:
     """
     own = np.maximum(np.minimum(tokens, 2 * context - 1), 1.0)
     return own, np.where(tokens > 0, np.maximum(context - (own + 1) / 2, 0.0), 0.0)
-
-
-def transferred_prompts(load: ServingLoad) -> Array:
-    """Prompt lengths of requests with KV transfer: those with more than one output token. [token]"""
-    prompts: Array = load.requests.prompt[load.requests.output > 1]
-    return prompts
-
-
-def kv_host_bytes(room: RequestMemory, load: ServingLoad, apart: Any, hosted: Any = 0.0) -> Any:
-    """Bytes of KV caches swapped to hosts and back, and of KV transfer by way of hosts. [B]
-
-    Args:
-        room: KV memory of one request, on all of a chip.
-        load: load whose prompts are transferred.
-        apart: whether prefill chips differ from decode chips.
-        hosted: bytes swapped to hosts and back, of all chips. [B]
-    """
-    return hosted + (2 * room.sum_bytes(transferred_prompts(load)) if apart else 0.0)
 
 
 def distinct_prompt_lengths(load: ServingLoad, most: int = 2) -> list[float]:

@@ -16,7 +16,7 @@ Wafers that only prefill, or only decode, keep their layout, and KV caches go by
 have the same layers in both phases, so that each moves its own, by its own host, at the same time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,17 +29,18 @@ from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.memory_contents import MemoryContents
 from dse.evaluators.accounting.phase import PhaseCost, mesh_work
 from dse.evaluators.accounting.regions import REGION_LAYOUT
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, iteration_time_key
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, budget_lanes, prefill_flop_per_token
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     equal_prompts,
-    kv_host_bytes,
     table_points,
 )
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.graph.operators import useful_flop
 from dse.evaluators.graph.step_counts import StepCounts
@@ -102,9 +103,12 @@ class RegionServing(InstanceLayout):
             instances.append(ServingInstance(pricing, free, room, axes, key=iteration_time_key(design, load, names, fidelity)))
         return tuple(instances)
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-        """KV transfer by way of the host: time per request, without latency. [s]"""
-        return _wafer_request(design, load).times(1 / float(_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches by way of the hosts of all wafers, whose latency is left out."""
+        chip, mapping = _chip_and_mapping(design)
+        request = _wafer_request(design, load)
+        seconds = request.times(1 / float(mapping.serving.host_bandwidth))
+        return KvPath(seconds, 0.0, request.times(1 / _chip_share(design, load)), 2.0, host_transfer_energy(2.0, chip))
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of wafers: prompt time on all cores; resident weights bound no decode time."""
@@ -157,13 +161,6 @@ class RegionServing(InstanceLayout):
         hop_bytes = float(np.max(activity.hop_bytes))
         return ServedWork(useful, np.nan, hop_bytes, lambda: float(np.max(dynamic_energy(activity, design.chip))))
 
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers by way of hosts."""
-        chip, mapping = _chip_and_mapping(design)
-        request = _wafer_request(design, load).times(1 / _chip_share(design, load))
-        nbytes = kv_host_bytes(request, load, len(pool_phases(mapping.serving)) > 1, hosted)
-        return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
-
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
     ) -> list[tuple[Any, Any]]:
@@ -193,9 +190,9 @@ class RegionServing(InstanceLayout):
             found_rows += [scale_row(replace(row, segment=f"{what}{row.segment}"), times) for row in rows]
         return found_rows
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for each phase that violates the limit."""
-        return regions.remedy_text(worst, design, tuple(_longest_job(load) for load in loads))
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """A larger mesh for each phase that violates the limit, or more wafers."""
+        return regions.region_levers(worst, design, tuple(_longest_job(load) for load in loads))
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""

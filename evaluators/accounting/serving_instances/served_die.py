@@ -8,6 +8,7 @@ from dse.evaluators.accounting.decode_segments import BatchArrays
 from dse.evaluators.accounting.memory_contents import CACHE, MemoryContents
 from dse.evaluators.accounting.multi_die import DieKind
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.micro_batches import BatchWork, IterationWork
 from dse.evaluators.layouts.multi_die import DieSplit
@@ -28,7 +29,7 @@ class ServedDie(NamedTuple):
         contents: of the memories of a die in a phase, from bytes by use, and from those of a tile by kind of operator.
         structural_limits: of the structure of a die.
         breakdown_rows: of a phase.
-        remedy_text: of a violated limit.
+        levers: what may be changed so that a violated limit holds.
         request_work: records a die's work, so that equal work of designs is computed together; does nothing where dies have
             no such work.
         with_tiers: kind of a die whose memory tiers have shares of contents, for a model; None where dies have no tiers.
@@ -41,7 +42,7 @@ class ServedDie(NamedTuple):
     contents: Callable[[Design, str, tuple[tuple[str, Any], ...], Any], list[MemoryContents]]
     structural_limits: Callable[[Design], list[Limit]]
     breakdown_rows: Callable[[PhaseCost, str], list[BreakdownRow]]
-    remedy_text: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], str]
+    levers: Callable[[Infeasibility, Design, tuple[BatchArrays, ...]], tuple[Lever, ...]]
     request_work: Callable[[Design, BatchWork | IterationWork, DieSplit, str], None]
     with_tiers: Callable[[Design, Mapping[str, Any], Model], DieKind] | None = None
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dse.evaluators.accounting.power import power_metrics
+from dse.evaluators.accounting.serving_runs.kv_transfers import TransferWork
 from dse.evaluators.accounting.usage import MAIN_MEMORY_METRICS, PeakRates, link_utilisation, usage_of_time
 from dse.space.array_math import Array
 from dse.space.chip import Chip
@@ -25,18 +26,6 @@ class ServedWork(NamedTuple):
     memory_bytes: Any
     hop_bytes: Any
     energy: Callable[[], Any]
-
-
-class TransferWork(NamedTuple):
-    """Work of KV transfers between pools, and of bytes to hosts and back, on all chips.
-
-    Attributes:
-        memory_bytes: that main memory gives or takes. [B]
-        energy: dynamic. [J]
-    """
-
-    memory_bytes: Any
-    energy: Any
 
 
 SPENT_COLUMNS = ("seconds", "energy", "memory bytes", "hop bytes", "operations")
@@ -64,7 +53,7 @@ def usage_of_work(
     if not has_memory:
         values = {name: value for name, value in values.items() if name not in MAIN_MEMORY_METRICS}
     if rates.links is not None:
-        values["noc_utilisation"] = link_utilisation(work.hop_bytes, rates.links, seconds)
+        values["noc_utilisation"] = link_utilisation(work.hop_bytes + moved.hop_bytes, rates.links, seconds)
     return values
 
 

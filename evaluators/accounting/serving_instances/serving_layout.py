@@ -19,18 +19,18 @@ from dse.evaluators.accounting.breakdown import Breakdown, BreakdownRow
 from dse.evaluators.accounting.memory_contents import MemoryContents, largest_use, memory_limits
 from dse.evaluators.accounting.power import NOTHING
 from dse.evaluators.accounting.power_profile import PowerProfile
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DesignPart, groups_with_equal_serving, single_rows
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
 from dse.evaluators.accounting.serving_instances.served_work import (
     ServedWork,
-    TransferWork,
     power_of_work,
     usage_of_work,
     work_of_costs,
 )
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath, work_beside_iterations
 from dse.evaluators.accounting.usage import PeakRates, system_peak_rates
-from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.simulator import Deployment, InstancePool, ServingRun
 from dse.evaluators.silicon import area
 from dse.space.array_math import Array, maximum
@@ -156,8 +156,8 @@ class ServingLayout(ABC):
         """Breakdown rows of an iteration of a pool, multiplied by `times`."""
 
     @abstractmethod
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """What to change where a limit is violated, as text; empty string if nothing is known."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """What may be changed so that a violated limit holds, the mildest first; nothing if nothing is known."""
 
     @abstractmethod
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
@@ -236,12 +236,8 @@ class InstanceCosts(ServingLayout):
         """Serving instance of each pool: iteration times, and the KV memory of an instance."""
 
     @abstractmethod
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-        """KV transfer between two pools: time by memory of a request, and latency. [s]"""
-
-    def parallel_transfers(self, design: Design, load: ServingLoad) -> int | None:
-        """KV transfers at a time; None for one of each instance of the smaller pool."""
-        return None
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches between two pools; asked only where there are two."""
 
     @abstractmethod
     def device_count(self, design: Design) -> Any:
@@ -274,10 +270,6 @@ class InstanceCosts(ServingLayout):
     @abstractmethod
     def work_of_iterations(self, design: Design, load: ServingLoad, done: IterationCounts, fidelity: str) -> ServedWork:
         """Work of iterations of each pool, on all chips."""
-
-    @abstractmethod
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers between pools, and of bytes between all chips and hosts."""
 
     @abstractmethod
     def iteration_energies(
@@ -313,7 +305,8 @@ class InstanceCosts(ServingLayout):
             hosted: bytes between all chips and hosts. [B]
         """
         work = self.work_of_iterations(design, load, done, fidelity) if spent is None else work_of_costs(spent)
-        kinds, moved = self.chips_by_kind(design), self.transfer_work(design, load, hosted)
+        kinds, path = self.chips_by_kind(design), self.kv_path(design, load) if len(done) == 2 else None
+        moved = work_beside_iterations(path, design, load, hosted)
         values = usage_of_work(work, moved, self.system_peak_rates(design), seconds, has_memory=self.HAS_MAIN_MEMORY)
         if all(np.any(chip.power) for chip, _ in kinds):
             values["rated_energy"] = sum(chip.power * chips for chip, chips in kinds) * seconds

@@ -14,6 +14,7 @@ import numpy as np
 from dse.space.array_math import Array
 from dse.space.design import Design, hash_lines, key_line
 from dse.space.fields import iterate_leaves, leaf_at, replace_leaves
+from dse.space.memoize import MAX_ENTRIES, BlockState, LastUsed
 
 T = TypeVar("T")
 
@@ -77,22 +78,19 @@ class _Known:
         return replace_leaves(self.design, changes)
 
 
-_KNOWN: dict[str, _Known] = {}
-"""By structure, those used last at the end."""
+_structures: LastUsed[str, _Known] = LastUsed(MAX_ENTRIES)
+"""By structure, of which `MAX_VALUES` bounds all values together."""
 
 
-_SAYING = [False]
+_recording: BlockState[bool] = BlockState()
 """Whether requests are only recorded."""
 
 
 @contextmanager
 def collect_requests() -> Iterator[None]:
     """Record needed times as wanted, and answer with zeros, in a with block."""
-    _SAYING[0] = True
-    try:
+    with _recording.open(True):
         yield
-    finally:
-        _SAYING[0] = False
 
 
 class SharedTimes(Generic[T]):
@@ -116,13 +114,13 @@ class SharedTimes(Generic[T]):
         }
         key = hash_lines([*(key_line(a, v) for a, v, _ in leaves if a not in numbers), *numbers, *beside])
         self._make, self._made, self._whats = make, dict[bytes, T](), whats
-        known = _KNOWN.pop(key) if key in _KNOWN else _Known(_first_design(design), tuple(numbers))
-        self._known = _KNOWN[key] = known
+        known = _structures.find(key)
+        self._known = known or _structures.keep(key, _Known(_first_design(design), tuple(numbers)))
         rows = np.empty((max((len(v) for _, v, _ in every if isinstance(v, np.ndarray)), default=1), len(numbers)))
         for place, column in enumerate(numbers.values()):
             rows[:, place] = column
         self._places = self._known.places(rows)
-        _forget_tables()
+        _structures.shrink(MAX_VALUES, lambda known: known.size)
 
     def spent_for(self, key: Hashable, spent: Callable[[T], Array]) -> Array:
         """Costs of one part for all designs, shape (what, designs).
@@ -133,7 +131,7 @@ class SharedTimes(Generic[T]):
         """
         known = self._known
         amounts = known.of(key)[:, self._places]
-        if _SAYING[0]:
+        if _recording.innermost:
             if np.isnan(amounts[0]).any():
                 known.wanted.setdefault(key, []).append(self._places)
             return np.zeros((self._whats, len(self._places)))
@@ -157,11 +155,3 @@ def _first_design(design: Design) -> Design:
 def _number_like(value: float, like: Any) -> float:
     """Whole where numbers of its leaf are."""
     return int(value) if isinstance(like, int) and value.is_integer() else value
-
-
-def _forget_tables() -> None:
-    sizes = {key: known.size for key, known in _KNOWN.items()}
-    for key in list(_KNOWN)[:-1]:
-        if sum(sizes.values()) <= MAX_VALUES:
-            break
-        del _KNOWN[key], sizes[key]

@@ -18,11 +18,11 @@ from dse.evaluators.accounting.device_pipelines import (
     STAGE_LIMITS,
     StagedSeconds,
     equal_stage_limits,
-    fewest_stages_text,
+    fewest_stages_levers,
     message_bytes,
     message_hop_bytes,
+    stage_levers,
     stage_limits,
-    stage_remedy,
     staged_seconds,
 )
 from dse.evaluators.accounting.device_placement import tier_activity
@@ -34,6 +34,7 @@ from dse.evaluators.accounting.engine_memory import (
 )
 from dse.evaluators.accounting.memory_contents import MemoryContents, fuller_parts, main_memory_contents
 from dse.evaluators.accounting.memory_placement import memories_contents, refuse_staged_tiers, tiered_reads
+from dse.evaluators.accounting.remedies import Lever, advise, limits_of_changes
 from dse.evaluators.accounting.serving_instances import (
     SERVING_PREFIXES,
     Composition,
@@ -54,16 +55,16 @@ from dse.evaluators.accounting.serving_instances.device_memory import (
     stage_segments,
     tightest_stage,
 )
-from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_remedy_text
+from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout, instance_advice_text
 from dse.evaluators.accounting.serving_instances.largest_iteration import LargestIteration
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds, prefill_flop_per_token, weight_bytes_read
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     distinct_prompt_lengths,
     fractional_prompts,
-    transferred_prompts,
 )
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_instances.serving_layout import JointParts
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.tensor_parallel import (
     blocks_seconds,
     device_activity,
@@ -94,9 +95,9 @@ from dse.evaluators.machine.device_links import split_into_nodes
 from dse.evaluators.machine.machine import HardwareModel, inter_node_bandwidth, shared_cache_machine
 from dse.evaluators.machine.shared_cache_die import power_limited_seconds, shared_cache_parts
 from dse.evaluators.serving.iteration_time import geometric_axes as points
-from dse.evaluators.serving.kv_memory import RequestMemory, fullest_request
+from dse.evaluators.serving.kv_memory import fullest_request
 from dse.evaluators.serving.scheduling_policy import pool_policies
-from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy, prefix_transfer_energy
+from dse.evaluators.silicon.energy import PooledActivity, pooled_dynamic_energy
 from dse.space.array_math import Array, ceil_div, maximum, minimum, where
 from dse.space.chip import Chip
 from dse.space.design import Design
@@ -235,8 +236,8 @@ class TensorParallelServing(InstanceLayout):
             prompt=prefill_flop_per_token(load.model) * operation / first,
         )
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-        """KV transfer over each die's port or the scale-out network: time per request, and latency [s].
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches over each die's port or the scale-out network, each die its part.
 
         Instances fill nodes one after the other. If one node has the dies of all, caches stay in the node. Otherwise
         any cache may have to leave its node, and all are charged as if they did. A die then has its part of the node's
@@ -253,7 +254,14 @@ class TensorParallelServing(InstanceLayout):
             latency = where(across, nodes.latency, latency)
         sent = taken.times(dies[1] / dies[0]), taken  # by a die of those that have it, and to one
         each = [room.times(1 / (pace * mapping.stack.network_efficiency)) for room, pace in zip(sent, paces, strict=True)]
-        return fullest_request(each, load.longest), latency
+        links, tp = PooledActivity(memory_bytes=2.0, linked_bytes=_hops(design, self.device_count(design))), mapping.decode.tp
+        return KvPath(
+            fullest_request(each, load.longest),
+            latency,
+            stage_request_memory(design, load, tp, None).times(tp),
+            links.memory_bytes,
+            pooled_dynamic_energy(links, chip),
+        )
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Dies that share a request's KV cache: those of an instance."""
@@ -278,15 +286,6 @@ class TensorParallelServing(InstanceLayout):
         flop = paced / usual_pace(design)
         return ServedWork(flop, work.memory_bytes, 0.0, lambda: pooled_dynamic_energy(work, chip))
 
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers over links from die to die, and to hosts."""
-        chip, mapping = _chip_and_mapping(design)
-        moved = TransferWork(hosted, prefix_transfer_energy(hosted, design))
-        if len(pool_phases(mapping.serving)) == 1:
-            return moved
-        sent = _moved_activity(design, load, self.device_count(design))
-        return TransferWork(moved.memory_bytes + sent.memory_bytes, moved.energy + pooled_dynamic_energy(sent, chip))
-
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
     ) -> list[tuple[Any, Any]]:
@@ -307,21 +306,20 @@ class TensorParallelServing(InstanceLayout):
         rows = iteration_rows("", times, (iteration.plain, iteration.padded), iteration.overheads, machine, dies=plan.tp)
         return rows if iteration.transfers is None else [*rows, *stage_transfer_rows("", times, iteration.transfers)]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text of a violated limit of stages, replicas or memory; empty string for others."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """What to change where stages, replicas or memory violate a limit; nothing for others."""
         model = loads[0].model
-        if text := instance_remedy_text(worst.limit):
-            return text
+        if text := instance_advice_text(worst.limit):
+            return advise(text)
         if worst.limit in STAGE_LIMITS:
-            return stage_remedy(worst, design, model)
+            return stage_levers(worst, design, model)
         if worst.limit not in CAPACITY_LIMITS:
-            return ""
+            return ()
 
-        def keeps(changes: dict[str, Any]) -> bool:
-            changed = replace_leaves(design, changes)
-            return all(np.all(limit.need <= limit.have) for load in loads for limit in self.limits(changed, load))
+        def limits(trial: Design) -> list[Limit]:
+            return [limit for load in loads for limit in self.limits(trial, load)]
 
-        return fewest_stages_text(design, model, keeps)
+        return fewest_stages_levers(design, model, limits_of_changes(design, limits))
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""
@@ -331,12 +329,10 @@ class TensorParallelServing(InstanceLayout):
         return sum(counts[phase] * plan.tp * plan.stages for phase, plan in plans)
 
 
-def _moved_activity(design: Design, load: ServingLoad, dies: Any) -> PooledActivity:
-    """Activity of KV transfers to decode instances: from memory to memory, each die its part."""
-    network, tp = design.chip.network, design.mapping.decode.tp
-    hops = network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
-    nbytes = stage_request_memory(design, load, tp, None).sum_bytes(transferred_prompts(load)) * tp
-    return PooledActivity(memory_bytes=2 * nbytes, linked_bytes=nbytes * hops)
+def _hops(design: Design, dies: Any) -> Any:
+    """Links that a cache crosses from one of so many dies to another. [1]"""
+    network = design.chip.network
+    return network.hops if network.nodes is None else where(dies > network.nodes.size, INTER_NODE_HOPS, network.hops)
 
 
 def _bandwidth_share(design: Design, dies: Any) -> Any:

@@ -4,7 +4,7 @@ Each pool is asked of the layout of its own chip and mapping, as if that had thi
 prefill instance to those of a decode instance over a link of its own (Splitwise [patel2024], DistServe [zhong2024]).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,13 +13,14 @@ import numpy as np
 from dse.evaluators.accounting.breakdown import BreakdownRow
 from dse.evaluators.accounting.layout_registry import SERVING_LAYOUTS, load_layout
 from dse.evaluators.accounting.memory_contents import MemoryContents
+from dse.evaluators.accounting.remedies import Lever, advise, remedy_text
 from dse.evaluators.accounting.serving_instances import Composition, IterationCounts, ServingInstance, design_count
 from dse.evaluators.accounting.serving_instances.design_parts import DEVICE_LEAVES
 from dse.evaluators.accounting.serving_instances.instance_layout import InstanceLayout
 from dse.evaluators.accounting.serving_instances.lower_bounds import WorkLowerBounds
-from dse.evaluators.accounting.serving_instances.prompt_table_points import transferred_prompts
-from dse.evaluators.accounting.serving_instances.served_work import ServedWork, TransferWork
+from dse.evaluators.accounting.serving_instances.served_work import ServedWork
 from dse.evaluators.accounting.serving_instances.serving_layout import ServingLayout
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.serving_runs.simulated_designs import PREFILL_INSTANCES
 from dse.evaluators.accounting.usage import PeakRates
 from dse.evaluators.layouts.cache_memory import whole_request_memory
@@ -83,8 +84,8 @@ class UnlikePoolsServing(InstanceLayout):
         first, last = (side.layout.instances(side.design, load, fidelity) for side in pool_sides(design))
         return (*first, *last)
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, Any]:
-        """KV transfer over the link between the pools: time per request, and latency [s].
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches over the link between the pools.
 
         Chips of an instance send, and those of another receive, at the same time, each a part of the cache. A cache that is
         kept in another format than it is sent in is read and written once more where it is converted.
@@ -98,7 +99,8 @@ class UnlikePoolsServing(InstanceLayout):
                 kept = _cache_in_format(load.model, side.design, side.design.mapping.precision.kv)
                 bandwidth = main_memory(side.design.chip).bandwidth * devices
                 room = _added(room, _added(kept, sent).times(1 / bandwidth))
-        return room, pools.link.latency
+        memory = sum(memory_energy_per_byte(side.design.chip) for side in sides)
+        return KvPath(room, pools.link.latency, sent, 2.0, memory + link_energy(pools))
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[Any, ...]:
         """Chips of each pool that share a request's KV cache."""
@@ -144,15 +146,6 @@ class UnlikePoolsServing(InstanceLayout):
             lambda: sum(work.energy() for work in works),
         )
 
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers over the link between pools, and of bytes to hosts."""
-        sides = pool_sides(design)
-        nbytes = sent_cache(design, load.model).sum_bytes(transferred_prompts(load))
-        memory = sum(memory_energy_per_byte(side.design.chip) for side in sides)
-        moved = sides[-1].layout.transfer_work(sides[-1].design, load, hosted)
-        energy = nbytes * (memory + link_energy(_pools(design)))
-        return TransferWork(moved.memory_bytes + 2 * nbytes, moved.energy + energy)
-
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
     ) -> list[tuple[Any, Any]]:
@@ -167,18 +160,19 @@ class UnlikePoolsServing(InstanceLayout):
         side = pool_sides(design)[pool]
         return side.layout.iteration_rows(side.design, load, 0, times, made_of, fidelity)
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text of the pool whose limit is violated."""
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> Iterable[Lever]:
+        """Levers of the pool whose limit is violated."""
         first, last = pool_sides(design)
         if worst.limit == PREFILL_INSTANCES:
-            return f"{PREFILL_INSTANCES}=1 or more, on the chips of pools.prefill"
+            return advise(f"{PREFILL_INSTANCES}=1 or more, on the chips of pools.prefill")
         if not worst.limit.startswith(PREFILL_ADDRESS):
-            return last.layout.remedy_text(worst, last.design, loads)
+            return last.layout.levers(worst, last.design, loads)
         own = replace(worst, limit=worst.limit.removeprefix(PREFILL_ADDRESS))
-        text = silicon.remedy_text(own.limit, first.design.chip) or first.layout.remedy_text(own, first.design, loads)
+        manufacturing = advise(silicon.advice_text(own.limit, first.design.chip))
+        text = remedy_text(manufacturing or first.layout.levers(own, first.design, loads))
         for root in ("mapping.", "chip."):
             text = text.replace(root, f"{PREFILL_ADDRESS}{root}")
-        return text
+        return advise(text)
 
     def work_lower_bounds(self, design: Design, load: ServingLoad) -> WorkLowerBounds:
         """Lower bounds of prompts by the prefill pool, and of decode by the other one."""

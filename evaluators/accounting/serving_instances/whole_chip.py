@@ -22,6 +22,7 @@ from dse.evaluators.accounting import tile_operators as tiles
 from dse.evaluators.accounting.breakdown import BreakdownRow, scale_row
 from dse.evaluators.accounting.memory_contents import MemoryContents, main_memory_contents, memory_limits, request_room
 from dse.evaluators.accounting.phase import PhaseCost
+from dse.evaluators.accounting.remedies import Lever
 from dse.evaluators.accounting.serving_instances import (
     Composition,
     IterationCounts,
@@ -42,9 +43,8 @@ from dse.evaluators.accounting.serving_instances.lower_bounds import (
 )
 from dse.evaluators.accounting.serving_instances.prompt_table_points import (
     integer_table_points,
-    kv_host_bytes,
 )
-from dse.evaluators.accounting.serving_instances.served_work import SPENT_COLUMNS, ServedWork, TransferWork, work_of_costs
+from dse.evaluators.accounting.serving_instances.served_work import SPENT_COLUMNS, ServedWork, work_of_costs
 from dse.evaluators.accounting.serving_instances.shared_part_times import collect_requests
 from dse.evaluators.accounting.serving_instances.whole_chip_iterations import (
     count_stored_bytes,
@@ -60,6 +60,7 @@ from dse.evaluators.accounting.serving_instances.whole_chip_iterations import (
 )
 from dse.evaluators.accounting.serving_runs import steady_state_designs as balanced
 from dse.evaluators.accounting.serving_runs import steady_state_run as steady
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.tile_operators import (
     JOB_TYPES,
     group_limits,
@@ -79,7 +80,7 @@ from dse.space.design import Design
 from dse.space.limits import Infeasibility, Limit
 from dse.space.main_memory import main_memory
 from dse.space.memoize import memoize_by_identity
-from dse.space.serving_plan import is_disaggregated, pool_phases, served_chips
+from dse.space.serving_plan import is_disaggregated, served_chips
 from dse.space.workload import ServingLoad
 
 ERROR_SAMPLES = 20
@@ -187,9 +188,12 @@ class WholeChipServing(InstanceLayout):
         known = counted.sampled_counts(integer_table_points(load, most, batch))
         return counted.min_per_token(known, prices.layers, tokens[-1] + decodes[-1])
 
-    def kv_transfer(self, design: Design, load: ServingLoad) -> tuple[RequestMemory, float]:
-        """KV transfer by way of the host: time per request, without latency. [s]"""
-        return _request_memory(design, load).times(1 / float(divided_chip_and_mapping(design)[1].serving.host_bandwidth)), 0.0
+    def kv_path(self, design: Design, load: ServingLoad) -> KvPath:
+        """Path of KV caches by way of the host, whose latency is left out."""
+        chip, mapping = divided_chip_and_mapping(design)
+        request = _request_memory(design, load)
+        seconds = request.times(1 / float(mapping.serving.host_bandwidth))
+        return KvPath(seconds, 0.0, request, 2.0, host_transfer_energy(2.0, chip))
 
     def devices_per_cache(self, design: Design, load: ServingLoad) -> tuple[int, ...]:
         """Chips that share a request's KV cache: one."""
@@ -207,12 +211,6 @@ class WholeChipServing(InstanceLayout):
                 blocks = time_iteration_blocks(design, load, pool, made_of, fidelity)
                 spent = spent + times * sum_spent(design, 1, blocks)[1:, 0]
         return work_of_costs(spent)
-
-    def transfer_work(self, design: Design, load: ServingLoad, hosted: Any) -> TransferWork:
-        """Work of KV transfers by way of hosts."""
-        chip, mapping = divided_chip_and_mapping(design)
-        nbytes = kv_host_bytes(_request_memory(design, load), load, len(pool_phases(mapping.serving)) > 1, hosted)
-        return TransferWork(nbytes, host_transfer_energy(nbytes, chip))
 
     def iteration_energies(
         self, design: Design, load: ServingLoad, pool: int, made_of: Composition, fidelity: str
@@ -234,9 +232,9 @@ class WholeChipServing(InstanceLayout):
         in_order = sorted(breakdown_rows, key=lambda row: order.get((row.segment, row.operator), len(order)))
         return [scale_row(row, times) for row in in_order]
 
-    def remedy_text(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> str:
-        """Remedy text for the most violated limit."""
-        return tiles.remedy_text(worst, design)
+    def levers(self, worst: Infeasibility, design: Design, loads: tuple[ServingLoad, ...]) -> tuple[Lever, ...]:
+        """What to change where a tile or a group violates a limit."""
+        return tiles.tile_levers(worst, design)
 
     def device_count(self, design: Design) -> Any:
         """Number of chips of all instances."""

@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dse.evaluators.accounting.serving_instances import ServingInstance
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath, make_transfer
 from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence
 from dse.evaluators.serving.iteration_time import IterationTime
 from dse.evaluators.serving.kv_memory import KvMemory, RequestMemory, host_blocks, paged_memory, prefix_cache_sizes
 from dse.evaluators.serving.scheduling_policy import SchedulingPolicy, policies_with_batch
 from dse.evaluators.serving.simulator import Deployment, InstancePool
-from dse.evaluators.serving.simulator_state import KvTransfer
-from dse.space.mapping import PipelineServingPlan
 from dse.space.serving_plan import ServingPlan, instance_counts
 from dse.space.workload import ServingLoad
 
@@ -88,27 +87,14 @@ def with_speculation(pools: Sequence[InstancePool], load: ServingLoad) -> list[I
     return [*pools[:-1], replace(pools[-1], guesses=speculation.tokens, acceptance=speculation.acceptance, seed=load.seed)]
 
 
-def layerwise_transfer_layers(serving: ServingPlan | PipelineServingPlan, load: ServingLoad) -> int:
-    """Layers whose KV caches are transferred one by one during prefill; 0 for whole-cache transfer."""
-    return int(load.model.layers) if serving.kv_transfer == "layerwise" else 0
-
-
 def make_deployment(
-    serving: ServingPlan, pools: Sequence[InstancePool], load: ServingLoad, way: tuple[RequestMemory, float] | None
+    serving: ServingPlan, pools: Sequence[InstancePool], load: ServingLoad, path: KvPath | None, row: int
 ) -> Deployment:
-    """Build the deployment of one design from its pools and, for two pools, the KV transfer `way`."""
-    transfer = None
-    if way is not None:
-        sent, latency = way
-        # an instance sends or takes one cache at a time
-        channels = min(pool.instances for pool in pools)
-        transfer = KvTransfer(
-            sent.growing,
-            latency,
-            channels,
-            True,
-            fixed=sent.fixed,
-            windows=sent.windows,
-            layers=layerwise_transfer_layers(serving, load),
-        )
+    """Build the deployment of one design from its pools and, for two pools, the path of KV caches.
+
+    Args:
+        serving, pools, load: of the design.
+        path, row: of several designs, and which one of them it is.
+    """
+    transfer = None if path is None else make_transfer(path, row, serving, load, pools)
     return Deployment(tuple(pools), transfer, serving.routing)

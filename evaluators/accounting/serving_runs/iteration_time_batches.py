@@ -43,19 +43,16 @@ def batch_iteration_times(
     if sum(len(every) for _, _, every in setups) < 2:
         yield
         return
-    with collect_die_work():
+    with collect_die_work(), served.BOUNDED.open({}) as bounded:
         for layout, _, every in setups:
             _ask_parts(loads, every, layout.request_limit_times)
-        try:
-            for _, design, every in setups:
-                with suppress(IncompatibleOptionsError):  # which is answered where the design is judged
-                    served.BOUNDED[id(design)] = design, served.limited_design(design, loads, every, limits)
-            for layout, design, _ in setups:
-                parts = served.BOUNDED[id(design)][1].parts if id(design) in served.BOUNDED else []
-                _ask_parts(loads, parts, partial(layout.request_table_times, fidelity=steady.ITERATION_FIDELITY))
-            yield
-        finally:
-            served.BOUNDED.clear()
+        for _, design, every in setups:
+            with suppress(IncompatibleOptionsError):  # which is answered where the design is judged
+                bounded[id(design)] = design, served.limited_design(design, loads, every, limits)
+        for layout, design, _ in setups:
+            parts = bounded[id(design)][1].parts if id(design) in bounded else []
+            _ask_parts(loads, parts, partial(layout.request_table_times, fidelity=steady.ITERATION_FIDELITY))
+        yield
 
 
 def merge_equal_groups(layout_of: Callable[[Design], ServingLayout], designs: Designs) -> Designs:

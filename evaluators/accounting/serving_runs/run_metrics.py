@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from dse.space.array_math import Array
 from dse.space.design import Design
 from dse.space.lazy_metrics import LazyMetrics, compute_all, make_lazy_metrics
 from dse.space.limits import Limit
-from dse.space.memoize import LastUsed
+from dse.space.memoize import BlockState, KeptWithOwner, LastUsed
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad, Workload
 
@@ -52,7 +51,7 @@ ERRORS: LastUsed[tuple[Any, ...], TableError] = LastUsed(MAX_TABLES)
 """Interpolation errors of tables, by key and points."""
 
 
-_SEARCHED: WeakKeyDictionary[ServingLoad, dict[float, MaxRate]] = WeakKeyDictionary()
+_searched: KeptWithOwner[ServingLoad, dict[float, MaxRate]] = KeptWithOwner()
 """Results of searches for the maximum rates of loads, by rate, for later explanations."""
 
 
@@ -138,7 +137,7 @@ def evaluate_loads(
         chosen: some rows of a part; None for `picked`.
     """
     loads = cast(tuple[ServingLoad, ...], workload.cases)
-    known = BOUNDED.get(id(design))
+    known = (BOUNDED.innermost or {}).get(id(design))
     given_design = (
         known[1]
         if known
@@ -186,7 +185,7 @@ class LimitedDesign(NamedTuple):
     parts: list[DesignPart]
 
 
-BOUNDED: dict[int, tuple[Design, LimitedDesign]] = {}
+BOUNDED: BlockState[dict[int, tuple[Design, LimitedDesign]]] = BlockState()
 """Limits of known designs by id; the designs are kept so that their ids stay unique."""
 
 
@@ -265,12 +264,12 @@ def unkept_rate(alone: tuple[float, float]) -> dict[str, float]:
 
 def keep_max_rate(load: ServingLoad, rate: MaxRate) -> None:
     """Keep the result of a search, for later explanations."""
-    _SEARCHED.setdefault(load, {})[rate.rate] = replace(rate, served=None)  # runs are large
+    _searched.find(load, dict)[rate.rate] = replace(rate, served=None)  # runs are large
 
 
 def known_max_rate(load: ServingLoad, rate: float) -> MaxRate | None:
     """Search result of `run_load` for a load that reached a rate, without its run; None if unknown. [1/s]"""
-    return _SEARCHED.get(load, {}).get(rate)
+    return _searched.find(load, dict).get(rate)
 
 
 def max_rate_metrics(load: ServingLoad, rate: float) -> dict[str, float]:

@@ -20,11 +20,11 @@ from dse.evaluators.accounting.serving_runs.deployment_setup import (
     make_pool,
     with_speculation,
 )
+from dse.evaluators.accounting.serving_runs.kv_transfers import KvPath
 from dse.evaluators.accounting.serving_runs.run_metrics import longest_sequence, stacked_kv_pool_metrics
 from dse.evaluators.serving.iteration_time import IterationTime, IterationTimeFunction, axis_points
 from dse.evaluators.serving.iteration_time import build_tables as several_prices
 from dse.evaluators.serving.iteration_time_lookup import table_at_composition
-from dse.evaluators.serving.kv_memory import RequestMemory
 from dse.evaluators.serving.kv_memory import value_of_row as number
 from dse.evaluators.serving.scheduling_policy import max_prompt_tokens
 from dse.evaluators.serving.simulator import Deployment
@@ -63,8 +63,8 @@ def steady_state_metrics(costs: InstanceCosts, design: Design, load: ServingLoad
     made = costs.instances(design, load, steady.ITERATION_FIDELITY)
     parts = [instance_groups(serving, made) for serving in servings]
     tables = [_tables([part[place] for part in parts], load, size) for place in range(len(made))]
-    way = costs.kv_transfer(design, load) if len(made) == 2 else None
-    kinds, each = _kinds(servings, which, parts, tables, way, load)
+    path = costs.kv_path(design, load) if len(made) == 2 else None
+    kinds, each = _kinds(servings, which, parts, tables, path, load)
     stands = SteadyStateSolver(
         kinds,
         each,
@@ -108,7 +108,7 @@ def _servings(serving: ServingPlan, size: int) -> tuple[list[ServingPlan], Array
 
 def _kinds(
     servings: Sequence[ServingPlan], which: Array, parts: Sequence[Sequence[InstanceGroup]], tables: Sequence[Tables],
-    way: tuple[RequestMemory, Any] | None, load: ServingLoad,
+    path: KvPath | None, load: ServingLoad,
 ) -> tuple[list[Deployment], Array]:  # fmt: skip
     """Deployments that differ in more than their prices, and which of them each design is.
 
@@ -116,11 +116,11 @@ def _kinds(
         servings, which: of `_servings`.
         parts: of each of them, the pools.
         tables: of each pool.
-        way: of caches between two pools.
+        path: of caches between two pools.
         load: that is served.
     """
     apart = [value for part in parts[0] for value in (part.of.free, *part.of.room.nbytes_by_kind)]
-    apart += [*way[0].nbytes_by_kind, way[1]] if way else []
+    apart += [*path.seconds.nbytes_by_kind, path.latency] if path else []
     columns = np.array([which, *(np.broadcast_to(np.squeeze(value), len(which)) for value in apart)], float)
     first, each = distinct_columns(columns)
     kinds = []
@@ -130,11 +130,7 @@ def _kinds(
             make_pool(serving, part, load, prices[0], number(part.of.free, row), part.of.room.design_memory(row))
             for part, (prices, _, _) in zip(part, tables, strict=True)
         ]
-        kinds.append(
-            make_deployment(
-                serving, with_speculation(pools, load), load, way and (way[0].design_memory(row), number(way[1], row))
-            )
-        )
+        kinds.append(make_deployment(serving, with_speculation(pools, load), load, path, row))
     return kinds, each
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from dse.evaluators.serving.steady_state_solver import SteadyStateSolver, solve_
 from dse.space.array_math import Array
 from dse.space.errors import DesignError
 from dse.space.lazy_metrics import compute_all, expected_metrics, make_lazy_metrics
+from dse.space.memoize import KeptWithOwner
 from dse.space.requests import Requests
 from dse.space.workload import ServingLoad
 
@@ -213,9 +213,8 @@ def max_rate_stream(load: ServingLoad) -> RateStream | None:
     """The stream by which the maximum rate of a load is found; None for a load with a rate."""
     if not load.largest:
         return None
-    if load not in _STREAMS:
-        _STREAMS[load] = rate_stream(load, make_slo_bounds(load, load.largest))
-    return _STREAMS[load]
+    largest = load.largest
+    return _streams.find(load, lambda: rate_stream(load, make_slo_bounds(load, largest)))
 
 
 def with_busiest_links(load: ServingLoad) -> ServingLoad:
@@ -234,7 +233,7 @@ def keep_found_rate(load: ServingLoad, solver: SteadyStateSolver) -> None:
         keep_max_rate(load, MaxRate(rate, None, binds, count, load.seed, None, lasts, attained, tried, 1, rate))
 
 
-_STREAMS: WeakKeyDictionary[ServingLoad, RateStream] = WeakKeyDictionary()
+_streams: KeptWithOwner[ServingLoad, RateStream] = KeptWithOwner()
 """Streams of loads, as long ones take a while to draw."""
 
 
