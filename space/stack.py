@@ -29,6 +29,9 @@ class IterationOverheads:
 
     host_time: Any = quantity_field("s", "host time of an iteration, added to that of its kernels", absent=True)
     request_host_time: Any = quantity_field("s", "host time of an iteration for each decoding request", absent=True)
+    host_overlap: Any = quantity_field(
+        "1", "share of the kernels of a replayed iteration that hide the host's time; none if absent", high=1.0, absent=True
+    )
     eager_launch: Any = quantity_field(
         "s", "launch of a kernel in iterations with prompts, which no recorded graph replays: their least time", absent=True
     )
@@ -38,6 +41,11 @@ class IterationOverheads:
         "1",
         "share of the launches of layers with experts that kernels hide, in iterations with prompts; all if absent",
         high=1.0,
+        absent=True,
+    )
+    moe_replay_launch: Any = quantity_field(
+        "s",
+        "start of the kernels of a layer with experts that are no operators, in iterations that a recorded graph replays",
         absent=True,
     )
     graph_batch_sizes: Any = option_field(
@@ -61,6 +69,12 @@ class ExpertOverheads:
     )
     intermediate_passes: Any = quantity_field(
         "1", "passes over the intermediate vector of each expert that a token goes to, of 16 bits", absent=True
+    )
+    expanded_pace: Any = quantity_field(
+        "1",
+        "time of an operation of expert products whose kernel expands weights, over that in the format that it multiplies",
+        low=1.0,
+        absent=True,
     )
     imbalance: Any = quantity_field(
         "1", "excess load of the busiest of n dies with experts, times 1 - 1/n; 0 if all have the mean", absent=True
@@ -140,6 +154,11 @@ class Stack:
     )
     attention_passes: Number = quantity_field(
         "1", "vector passes over each K and V element in decode attention; 0 if the matrix engine does the work"
+    )
+    product_block: Any = integer_field(
+        "side of the square of results that a core computes at a time, in products with weights; even shares if absent",
+        low=1,
+        absent=True,
     )
     attention_efficiency: Any = quantity_field(
         "1",

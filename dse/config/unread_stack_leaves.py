@@ -27,13 +27,21 @@ OF_KIND: dict[type, str] = {ProductCase: "gemm", ExpertsCase: "grouped_gemm", El
 """Parts of a stack that price what is asked for by itself."""
 
 KERNELS = tuple(OF_KIND.values())
-FLAT = ("matrix_efficiency", "hbm_efficiency", "operator_launch", "attention_passes", "matrix_energy", "roofline_exponent")
+FLAT = (
+    "matrix_efficiency",
+    "hbm_efficiency",
+    "operator_launch",
+    "attention_passes",
+    "matrix_energy",
+    "roofline_exponent",
+    "product_block",
+)
 LINKS = ("network_efficiency", "collective_launch", "network_half_size", "reduction_format")
 ENGINE = ("iteration", "moe")
 """Parts of a stack that an inference engine adds to the kernels of a model."""
 
-PASSES = ("moe.row_passes", "moe.intermediate_passes")
-"""Passes over rows of experts, which a library's expert products contain."""
+PASSES = ("moe.row_passes", "moe.intermediate_passes", "moe.expanded_pace")
+"""Passes over rows of experts, and expansion of their weights, which a library's expert products contain."""
 
 NODES = ("inter_node_efficiency", "inter_node_launch")
 CROSSED = (

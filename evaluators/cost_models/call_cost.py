@@ -246,7 +246,7 @@ def call_cost(
         divided, matrix = reader.product(call.group, product, machine, call.width)
         divided, matrix = product.count * divided, product.count * matrix
     else:
-        matrix = _product_seconds(call, engines, machine.power_limited)
+        matrix = _product_seconds(call, engines, machine)
     busy = matrix
     if call.operations is not None:
         # a sequence of instructions for each product that it goes with: of a head, or of weights that are expanded
@@ -295,14 +295,17 @@ def call_cost(
     )  # fmt: skip
 
 
-def _product_seconds(call: KernelCall, engines: ComputeEngine, power_limited: Any) -> Any:
-    """Time of the products of a call on one core, and by which a power limit lengthens each of their operations. [s]"""
-    width, pace, seconds = call.width, call.pace, 0.0
+def _product_seconds(call: KernelCall, engines: ComputeEngine, machine: HardwareModel) -> Any:
+    """Time of the products of a call on one core, with what a power limit and cores without work add to it. [s]"""
+    width, pace, seconds, power_limited = call.width, call.pace, 0.0, machine.power_limited
+    blocks = machine.blocks if call.reads == "weights" else None
     for place, (count, m, k, n) in enumerate(call.products):
         # a format that is multiplied faster counts as fewer rows, of engines that have a rate by format
         each = engines.product_with_start(m if pace is ONCE else m * pace, k, n, width)
         if power_limited is not None:  # in any format
             each = each + PooledEngines.operations(m, k, n) * power_limited
+        if blocks is not None:
+            each = each * blocks.time_factor(m, n)
         each = each if count is ONCE else count * each
         seconds = seconds + each if place else each
     return seconds

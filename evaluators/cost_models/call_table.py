@@ -199,6 +199,7 @@ def table_seconds(
         or machine.power_limited is not None
         or machine.overlap is not None
         or machine.tiers is not None
+        or machine.blocks is not None
     ):
         return None
     if prefetch.policy not in PREFETCH:

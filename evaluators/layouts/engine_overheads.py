@@ -37,6 +37,7 @@ class StepTerms(NamedTuple):
         row_passes, intermediate_passes: passes over rows of experts, and over what is between their products; None for none
             beside those of kernels. [-]
         attention_pace: time of an operation of attention over that of a product in 16 bits; None for that of its formats. [-]
+        expanded_pace: time of an operation of expert products that expand weights, over that of others; None for 1. [-]
     """
 
     reduction: str | None = None
@@ -45,6 +46,7 @@ class StepTerms(NamedTuple):
     row_passes: Any = None
     intermediate_passes: Any = None
     attention_pace: Any = None
+    expanded_pace: Any = None
 
     def pads(self, phase: str) -> bool:
         """Whether requests of the iterations of a phase are padded to the size of a recorded graph.
@@ -69,8 +71,9 @@ class OverheadTimes(NamedTuple):
     Leaves broadcast over iterations and designs.
 
     Attributes:
-        launch: by which launches of kernels, which no recorded graph replays, take longer than the kernels themselves.
-        host: of the host, before the next iteration begins.
+        launch: by which launches of kernels, which no recorded graph replays, take longer than the kernels themselves; of
+            replayed ones, the start of those around experts.
+        host: of the host, before the next iteration begins, beyond what replayed kernels hide.
     """
 
     launch: Any = 0.0
@@ -98,7 +101,11 @@ def step_terms(stack: Stack) -> StepTerms:
     if iteration is not None:
         sizes = recorded_batch_sizes(iteration.graph_batch_sizes)
         terms = terms._replace(sizes=sizes, logit_bytes=iteration.logit_bytes)
-    return terms if moe is None else terms._replace(row_passes=moe.row_passes, intermediate_passes=moe.intermediate_passes)
+    if moe is None:
+        return terms
+    return terms._replace(
+        row_passes=moe.row_passes, intermediate_passes=moe.intermediate_passes, expanded_pace=moe.expanded_pace
+    )
 
 
 @lru_cache(maxsize=256)
@@ -160,16 +167,26 @@ def _launches(iteration: IterationOverheads, model: Model, step: StepCounts) -> 
     """Time that the host launches kernels in an iteration: of layers without experts, and with. [s]"""
     if step.phase == "decode" or iteration.eager_launch is None:
         return NOTHING, NOTHING
+    described: Any = _described_kernels(model) if has_described_layers(model) else 0.0
+    dense, experts = _layer_counts(model, step)
+    return (
+        iteration.eager_launch * (described + dense * _or_nothing(iteration.dense_layer_kernels)),
+        iteration.eager_launch * (experts * _or_nothing(iteration.moe_layer_kernels)),
+    )
+
+
+def _layer_counts(model: Model, step: StepCounts) -> tuple[Any, Any]:
+    """Layers of an iteration with a dense FFN, and with experts, those of modules that predict tokens included."""
     drafted = [layer.name for layer in mtp_layers(model)] if step.guesses else []
-    dense: Any = _described_kernels(model) if has_described_layers(model) else 0.0
+    dense: Any = 0.0
     experts: Any = 0.0
     for layer in layers(model).ffns:
         times = layer.times + step.guesses * (layer.name in drafted)
         if layer.of.experts is None:
-            dense = dense + times * _or_nothing(iteration.dense_layer_kernels)
+            dense = dense + times
         else:
-            experts = experts + times * _or_nothing(iteration.moe_layer_kernels)
-    return iteration.eager_launch * dense, iteration.eager_launch * experts
+            experts = experts + times
+    return dense, experts
 
 
 def _described_kernels(model: Model) -> float:
@@ -184,15 +201,15 @@ def host_seconds(iteration: IterationOverheads, step: StepCounts) -> Any:
 
 
 def lone_request_host_seconds(iteration: IterationOverheads | None) -> Any:
-    """Least time of the host in an iteration with a request that decodes. [s]"""
-    return NOTHING if iteration is None else _host_seconds(iteration, 1.0)
+    """Least host time beyond kernels, in an iteration with a decoding request; 0 if kernels hide it. [s]"""
+    return NOTHING if iteration is None or iteration.host_overlap is not None else _host_seconds(iteration, 1.0)
 
 
 def overhead_times(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> OverheadTimes:
     """Overheads of an iteration whose kernels take some time.
 
     Launches are hidden behind kernels, but for the share of `moe_launch_overlap` of layers with experts, where host and device
-    wait for each other.
+    wait for each other. In iterations that a recorded graph replays, kernels hide the host, by `host_overlap` of their time.
 
     Args:
         iteration: terms of the stack; None for none.
@@ -201,12 +218,24 @@ def overhead_times(iteration: IterationOverheads | None, model: Model, step: Ste
     """
     if iteration is None:
         return OverheadTimes()
+    host = host_seconds(iteration, step)
+    if step.phase == "decode":
+        return _replayed_times(iteration, model, step, kernels, host)
     dense, experts = _launches(iteration, model, step)
     if dense is NOTHING:
-        return OverheadTimes(NOTHING, host_seconds(iteration, step))
+        return OverheadTimes(NOTHING, host)
     waited = 0.0 if iteration.moe_launch_overlap is None else experts * (1 - iteration.moe_launch_overlap)
-    launch = waited + maximum(dense + experts - waited - kernels, 0.0)
-    return OverheadTimes(launch, host_seconds(iteration, step))
+    return OverheadTimes(waited + maximum(dense + experts - waited - kernels, 0.0), host)
+
+
+def _replayed_times(iteration: IterationOverheads, model: Model, step: StepCounts, kernels: Any, host: Any) -> OverheadTimes:
+    """Overheads of an iteration that a recorded graph replays; the host works while the graph runs."""
+    launch: Any = NOTHING
+    if iteration.moe_replay_launch is not None:
+        launch = iteration.moe_replay_launch * _layer_counts(model, step)[1]
+    if iteration.host_overlap is not None:
+        host = maximum(host - iteration.host_overlap * (kernels + launch), 0.0)
+    return OverheadTimes(launch, host)
 
 
 def iteration_seconds(iteration: IterationOverheads | None, model: Model, step: StepCounts, kernels: Any) -> Any:

@@ -363,6 +363,9 @@ def device_call(
         m, k, n = operator.m, local_width(operator.k, tp), _columns(operator, tp, heads)
         stored_as = weight_format(part, operator, precision)
         product = format_product(precision.activations, stored_as, rates)
+        pace = product.pace
+        if terms.expanded_pace is not None and product.second > 0 and name.startswith("experts_"):
+            pace = pace * terms.expanded_pace
         fetch = (operator.copies * BYTES_BY_FORMAT[stored_as]) * (k * n)
         # each value is expanded once, however many rows or columns it meets
         made = (
@@ -370,7 +373,7 @@ def device_call(
         )
         flop = useful_flop(operator)
         return KernelCall(
-            part.name, name, needs, part.rows, (m, k, n), (CallProduct(ONCE, m, k, n),), width=product.width, pace=product.pace,
+            part.name, name, needs, part.rows, (m, k, n), (CallProduct(ONCE, m, k, n),), width=product.width, pace=pace,
             operations=made, reads="weights", fetch=fetch, local=(m * act) * (k + n), flop=flop, nbytes=fetch,
             macs=m * (k * n), repeated=_repeated(operator, tp, flop), operators=(name,),
             asked=gemm_problem(part, operator, tp, precision, product.pace),
@@ -391,7 +394,8 @@ def device_call(
         nbytes = elements * (ROW_BYTES * terms.intermediate_passes)
         return call._replace(local=NOTHING, reads=ACTIVATIONS, fetch=nbytes, nbytes=nbytes)
     call = _attention(part, operator, tp, precision, rates, heads)
-    return call if terms.attention_pace is None else call._replace(pace=terms.attention_pace)
+    # of a latent all heads meet one cached row, as rows of a product do
+    return call if terms.attention_pace is None or operator.latent else call._replace(pace=terms.attention_pace)
 
 
 def _repeated(operator: MatMulOp, tp: Any, flop: Any) -> Any:

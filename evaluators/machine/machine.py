@@ -11,6 +11,7 @@ from dse.evaluators.machine.memory_side_cache import MemorySideCache, memory_sid
 from dse.evaluators.machine.mesh_fabric import MeshFabric, mesh_fabric, tile_fabric, with_vector_reduction
 from dse.evaluators.machine.shared_cache_die import (
     DieCache,
+    ResultBlocks,
     power_limited_seconds,
     refuse_unknown_power,
     shared_cache_parts,
@@ -87,6 +88,7 @@ class HardwareModel(NamedTuple):
         power_limited: by which a board's power limit lengthens an operation of a product; None without one. [s]
         overlap: p of a product's time with its weights, (compute^p + memory^p)^(1/p); None for the longer of both.
         tiers: memories that share the contents with main memory; None where all are in main memory.
+        blocks: squares of results of products with weights; None where cores share all products evenly.
     """
 
     engines: ComputeEngine | None
@@ -101,6 +103,7 @@ class HardwareModel(NamedTuple):
     power_limited: Any = None
     overlap: Any = None
     tiers: TieredReads | None = None
+    blocks: ResultBlocks | None = None
 
 
 def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
@@ -135,6 +138,7 @@ def shared_cache_machine(chip: Chip, mapping: Mapping) -> HardwareModel:
         library=die_libraries(chip, stack),
         power_limited=power_limited_seconds(chip, stack),
         overlap=stack.roofline_exponent,
+        blocks=None if stack.product_block is None else ResultBlocks(stack.product_block, chip.cores),
     )
 
 

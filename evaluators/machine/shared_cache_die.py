@@ -8,7 +8,7 @@ import numpy as np
 from dse.evaluators.machine.channel_layout import MemoryRequest
 from dse.evaluators.machine.memory_channels import is_faster_than_banks
 from dse.evaluators.machine.strided_reads import strided_efficiency
-from dse.space.array_math import divisor, extremes, maximum, where
+from dse.space.array_math import ceil_div, divisor, extremes, maximum, where
 from dse.space.chip import Chip
 from dse.space.dram import MemorySystem
 from dse.space.errors import DesignError
@@ -55,6 +55,29 @@ class PooledEngines(NamedTuple):
     def shares(self, matrix: Any, vector: Any) -> tuple[Any, Any]:
         """Time of each engine in a call: the slower one takes all of it. [s], [s]"""
         return where(matrix >= vector, matrix, 0.0), where(matrix >= vector, 0.0, vector)
+
+
+class ResultBlocks(NamedTuple):
+    """Squares of a product's results, of which each core computes one at a time.
+
+    Attributes:
+        side: rows and columns of a square.
+        cores: of the die.
+    """
+
+    side: Any
+    cores: Any
+
+    def time_factor(self, m: Any, n: Any) -> Any:
+        """Time of a product over that of one whose results are shared evenly by cores.
+
+        Cores without a square in the last round wait.
+
+        >>> ResultBlocks(128, 64).time_factor(128, 4096), ResultBlocks(128, 2).time_factor(128, 4096)
+        (2.0, 1.0)
+        """
+        squares = maximum(ceil_div(m, self.side), 1) * ceil_div(n, self.side)
+        return ceil_div(squares, self.cores) * self.cores / squares
 
 
 class DieCache(NamedTuple):

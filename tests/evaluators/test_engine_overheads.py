@@ -150,6 +150,25 @@ def test_no_term_ever_makes_anything_quicker(name: str, words: tuple[str, ...]) 
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.integers(1, 20000), st.integers(1, 20000), st.sampled_from([16, 128, 256]))
+def test_cores_compute_whole_squares_of_results(m: int, n: int, side: int) -> None:
+    """Rounds of one square a core, whose squares are as large as results over them; attention has no squares."""
+    design, _ = batch_question("workload.batch=[1]")
+    calls = [
+        KernelCall("ffn", "up", (), 1.0, (m, 64, n), (CallProduct(1.0, m, 64, n),), reads=reads, fetch=1.0)
+        for reads in ("weights", "kv")
+    ]
+    even, squared = (
+        [call_cost(call, shared_cache_machine(each.chip, each.mapping), ANALYTICAL).engines for call in calls]
+        for each in (engine(design, {}), engine(design, {"product_block": side}))
+    )
+    squares = -(-m // side) * -(-n // side)
+    rounds = -(-squares // 132)
+    assert squared[0] == pytest.approx(even[0] * rounds * 132 / squares)
+    assert squared[1] == even[1]
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 20000), st.integers(1, 20000), st.integers(1, 20000), st.floats(0.25, 1.0), st.floats(1e-14, 1e-12))
 def test_the_power_limit_adds_energy_over_power_to_every_operation(m: int, k: int, n: int, pace: float, energy: float) -> None:
     design, _ = batch_question("workload.batch=[1]")
@@ -296,6 +315,26 @@ def test_an_iteration_with_prompts_is_the_longer_of_kernels_and_launches(launch:
     plain, eager = (phase_seconds(engine(design, terms), job) for terms in ({}, {"iteration.eager_launch": launch}))
     assert eager[0] == pytest.approx(max(plain[0], launch * 12 * 32))
     assert eager[1] == plain[1]
+
+
+@pytest.mark.parametrize("kernels", [1e-4, 1e-3, 1.0])
+@pytest.mark.parametrize("overlap", [None, 0.0, 0.25, 1.0])
+def test_replayed_kernels_hide_the_host_and_prompts_do_not(overlap: float | None, kernels: float) -> None:
+    iteration = IterationOverheads(host_time=1e-3, request_host_time=1e-5, host_overlap=overlap)
+    model = asked("model=llama3_8b").workload.cases[0].model  # type: ignore[union-attr]
+    decodes, prompts = StepCounts("decode", 4.0, 4.0, 64.0, 64.0), StepCounts("prefill", 64.0, 1.0, 2080.0, 0.0)
+    assert overhead_times(iteration, model, decodes, kernels).host == pytest.approx(
+        max(1e-3 + 4e-5 - (overlap or 0.0) * kernels, 0.0)
+    )
+    assert overhead_times(iteration, model, prompts, kernels).host == pytest.approx(1e-3)
+
+
+def test_replayed_layers_with_experts_start_the_kernels_that_are_no_operators() -> None:
+    design, job = batch_question("model=qwen3_30b_a3b", "workload.batch=[2]")
+    plain = phase_seconds(engine(design, {}), job)
+    replayed = phase_seconds(engine(design, {"iteration.moe_replay_launch": 5e-5}), job)
+    assert replayed[0] == plain[0]
+    assert replayed[1] - plain[1] == pytest.approx(float(np.sum(job.steps)) * 48 * 5e-5)
 
 
 @pytest.mark.parametrize("kernels", [1e-3, 1.0])

@@ -98,13 +98,25 @@ def test_each_term_lengthens_its_own_rows_alone(words: tuple[str, ...], terms: d
         assert longer == {EXPERT_ROWS if "row_passes" in terms else "experts_activation"}
 
 
+@pytest.mark.parametrize(("weights", "slower"), [("mxfp4", True), ("bf16", False)])
+def test_expert_products_that_expand_weights_take_their_pace_longer(weights: str, slower: bool) -> None:
+    """By prompts, which engines bound; products of attention keep their time, in whatever format experts are."""
+    question = asked(*DEVICE, "workload.prompt=4096", f"precision={{weights: bf16, experts: {weights}, activations: bf16}}")
+    plain, paced = (
+        rows_of(each, question, "prefill") for each in (question.base, engine(question.base, {"expanded_pace": 3.0}))
+    )
+    for name, row in paced.items():
+        ratio = 3.0 if slower and name in ("experts_gate", "experts_up", "experts_down") else 1.0
+        assert row.parts.get("matrix", 0.0) == pytest.approx(plain[name].parts.get("matrix", 0.0) * ratio), name
+
+
 @pytest.mark.parametrize("words", [DEVICE, DIES])
 def test_parts_add_up_with_all_terms(words: tuple[str, ...]) -> None:
     question = asked(*words, *(("mapping.both.all_to_all=gather",) if words is DIES else ()))
     design = engine(
         question.base,
         PASSES | {"imbalance": 0.95},
-        HOST | {"eager_launch": 1e-3},
+        HOST | {"eager_launch": 1e-3, "host_overlap": 0.5, "moe_replay_launch": 5e-5},
         network_half_size=17e6,
         reduction_format="bf16",
     )

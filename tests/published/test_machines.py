@@ -92,4 +92,4 @@ def test_bands_count_rows_of_stacks_that_print_one() -> None:
     logs = np.log([1.0, 2.0, 1.0])
     assert finding.share_in_band(logs, [(0.8, 1.2), (0.8, 1.2), (np.nan, np.nan)]) == "50%"
     assert finding.share_in_band(logs[:1], [(np.nan, np.nan)]) == ""
-    assert finding.printed_band("unfitted") == (0.48, 1.77)
+    assert finding.printed_band("unfitted") == (0.6, 1.65)
