@@ -17,7 +17,7 @@ def _fields(whole: str = "", real: str = "", flags: str = "", counts: type[np.in
 REQUEST = _fields(
     "prompt output target done begun made part room blocks spilled follower instance source left left_paged preempted hit "
     "queued first_hash hashed span matched spared shared entered rank then fetch",
-    "arrival last scheduled first completed ready sending think gone",
+    "arrival scheduled first completed ready sending think gone last",
     "parked remote turn",
     counts=np.int32,  # millions of requests are records of 192 bytes, not of 304
 )

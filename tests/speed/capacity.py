@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as caches:
         places = [f"{caches}/{number}" for number in range(len(checkouts))]
         for checkout, place in zip(checkouts, places, strict=True):
-            measured(1, checkout, place)  # compiles the loops
+            measured(given.devices[0], checkout, place)  # compiles the loops
         for devices in given.devices:
             rows = [measured(devices, *each) for each in zip(checkouts, places, strict=True)]
             answers = dict.fromkeys(answer for _, answer in rows)
