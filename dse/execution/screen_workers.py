@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from dse.execution.pool.choice import make_worker_kind
 from dse.execution.pool.dispatch import Pool, WorkerInterval, repays_start
@@ -45,7 +45,7 @@ class ScreenWorkers:
         self._pace = defaultdict[str, dict[int, float]](dict)  # by what is done and kind of chip, seconds for each of `shares`
         self.turns = list[WorkerInterval]()
 
-    def __enter__(self) -> "ScreenWorkers":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:

@@ -259,6 +259,7 @@ class Table:
         self._rows = rows
         self._found: list[DesignResult] = []
         self.order: list[int] = []
+        self.children, self.cpu = False, 0.0
 
     def submit(self, batch: Batch) -> None:
         """Look up the designs of a batch at once."""

@@ -40,8 +40,12 @@ def roofline(designs: int) -> float:
         for _ in range(30):
             np.maximum(flop * 2.0, nbytes * 3.0)
 
+    def hundred() -> None:
+        for _ in range(100):
+            work()
+
     work()
-    return 100 * designs / cpu(lambda: [work() for _ in range(100)])
+    return 100 * designs / cpu(hundred)
 
 
 def closed_form() -> list[tuple[str, str, str]]:
@@ -195,7 +199,9 @@ def stored_optuna(kind: str, trials: int) -> float:
     import optuna
 
     with tempfile.TemporaryDirectory() as folder:
-        backend = optuna.storages.journal.JournalFileBackend(f"{folder}/j.log")
+        from optuna.storages.journal import JournalFileBackend
+
+        backend = JournalFileBackend(f"{folder}/j.log")
         storage: Any = optuna.storages.JournalStorage(backend) if kind == "journal" else f"sqlite:///{folder}/o.sqlite"
         opened = optuna.create_study(
             directions=["maximize", "minimize"], storage=storage, sampler=optuna.samplers.RandomSampler(seed=0)

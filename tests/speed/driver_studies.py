@@ -22,6 +22,7 @@ class Trivial:
 
     def __init__(self) -> None:
         self._queue: list[Any] = []
+        self.children, self.cpu = False, 0.0
 
     def submit(self, batch: Any) -> None:
         self._queue += batch
@@ -34,6 +35,9 @@ class Trivial:
             metrics = {"throughput_per_system_mm2": sum(numbers), "tpot": sum(x * x for x in numbers)}
             results.append(DesignResult(key, values, metrics))
         return results
+
+    def close(self) -> None:
+        """End; nothing is open."""
 
 
 TWELVE = (

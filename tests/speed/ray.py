@@ -72,7 +72,7 @@ def timed(kind: str, name: str, designs: int, seconds: float, count: int, kill: 
             workers = StudyWorkers(make_worker_kind(settings), evaluate, settings, window=window, say=print)
         warm = 0
         while len(processes(folder)) < max(count, 1):
-            batch = [
+            batch: Batch = [
                 (f"warm {warm + place}", {}, study.question.base) for place in range(2 * window)
             ]  # more than one worker takes at once
             workers.submit(batch)

@@ -37,7 +37,7 @@ class Answered:
     """Workers that evaluate by a reader, and count the time that it takes."""
 
     def __init__(self, serial: SerialWorkers) -> None:
-        self._serial, self.spent, self.cpu = serial, 0.0, 0.0
+        self._serial, self.spent, self.cpu, self.children = serial, 0.0, 0.0, False
 
     def submit(self, batch: Any) -> None:
         """Queued."""

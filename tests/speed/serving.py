@@ -163,11 +163,13 @@ def pipelines() -> float:
     from dse.config.compose import compose, find_study_folder
     from dse.config.question import build_question
     from dse.evaluators.workloads.serving import deployment_factory
+    from dse.space.workload import ServingLoad
 
     words = ["chip=npu64", "model=qwen3_4b", "workload=serving", f"workload.trace={TRACES / 'azure_llm_2023_conv.csv'}"]
     config = compose([*words, "workload.requests=2000", "workload.max_length=8192", "workload.rate=4 Hz"])
     question = build_question(config, find_study_folder(config))
     load = question.workload.cases[0]
+    assert isinstance(load, ServingLoad)
     factory = deployment_factory(question.base, load, ())(load.requests)
     factory.serve(load.requests)
     start = time.process_time()
@@ -193,8 +195,8 @@ def loops() -> list[tuple[str, str, str]]:
         minutes = 10_000 * seconds / DESIGNS / 2 / 60
         lines.append((what, f"{DESIGNS / seconds:.0f} designs/s CPU", f"10,000 on two cores: {minutes:.1f} min"))
     several(2, 1)
-    seconds, rate = several(DEPLOYMENTS, 0)
-    what = f"{DEPLOYMENTS} deployments of Mooncake's trace, {rate:,.0f} iterations/s with metrics"
+    seconds, pace = several(DEPLOYMENTS, 0)
+    what = f"{DEPLOYMENTS} deployments of Mooncake's trace, {pace:,.0f} iterations/s with metrics"
     lines.append((what, f"{seconds:.0f} s CPU, {seconds / 2:.0f} s on two cores", "120 s"))
     lines.append(("serving loop, pipelines of 64 tiles", f"{pipelines():,.0f} iterations/s", "2,000,000"))
     return lines

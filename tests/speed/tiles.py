@@ -52,7 +52,7 @@ def attended() -> list[tuple[str, str, str]]:
     for name, dataflow in ATTENTION.items():
         tiling = AttentionTiling(32, 32, 128, 128) if dataflow.grouped else AttentionTiling(1, 1, 128, 128)
         for batch in (1, 2):  # the first one compiles
-            job = AttentionJob(dataflow, AttentionShape(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)  # type: ignore[arg-type]
+            job = AttentionJob(dataflow, AttentionShape(batch, 32, 32, 4096, 4096, 128, 128), tiling, chip)
             played[name] = cpu(lambda job=job: events_attention.EVENTS.job_cost(job))  # type: ignore[misc]
     slowest = max(played, key=lambda name: played[name])
     median = sorted(played.values())[len(played) // 2]
@@ -130,7 +130,7 @@ def priced() -> list[tuple[str, str, str]]:
     """Products of random sizes on a tile's engine; a model on tiles, by formulas and played."""
     rng = np.random.default_rng(0)
     m, k, n = (rng.integers(1, 4096, DESIGNS).astype(float) for _ in range(3))
-    engines = tile_engines(asked("chip=tile32", "workload=collective").base.chip)  # type: ignore[arg-type]
+    engines = tile_engines(asked("chip=tile32", "workload=collective").base.chip)
     roofline = cpu(lambda: m * k * n / 512 / 965e6)
     engine = cpu(lambda: engines.product(m, k, n, 2))
     question = asked("chip=npu64", "model=qwen3_4b", "workload.batch=[16]", "workload.prompt=1024", "workload.output=256")

@@ -38,7 +38,7 @@ def drawn(base: Design, count: int, rng: np.random.Generator) -> list[Design]:
     ranges = RANGES | (OF_POOLS if base.pools is not None else {})
 
     def value(address: str, low: float, high: float) -> float:
-        return int(rng.integers(low, high + 1)) if "serving" in address else float(rng.uniform(low, high))
+        return int(rng.integers(int(low), int(high) + 1)) if "serving" in address else float(rng.uniform(low, high))
 
     return [replace_leaves(base, {name: value(name, *ends) for name, ends in ranges.items()}) for _ in range(count)]
 
