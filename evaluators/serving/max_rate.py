@@ -423,7 +423,8 @@ class RateSearch:
         """
         begin, first, length, lasts = self._begin(rate_index(guess), step)
         rate, number = self.get_value(begin), self.numbers[0]
-        if min(self.attained.get((rate, length, number), (0.0, 0.0))) < self.bounds.share:
+        shares = self.attained.get((rate, length, number), (0.0, 0.0))
+        if min(shares[0 if length > first else 1 :]) < self.bounds.share:  # as of `bound_mean`
             return self._none()
         served = self.whole.get((rate, length, number)) or self.play(rate, length, number)
         return MaxRate(

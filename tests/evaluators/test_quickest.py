@@ -209,7 +209,7 @@ def test_what_is_chosen_does_not_depend_on_what_is_chosen_beside_it() -> None:
         groups, parts = propose_tiling(dataflow, shape, designs), closed_summa.propose_summa_job(product, designs, OPEN).part
         for row in range(0, 24, 5):
             alone = replace_leaves(given_chip, {name: value[row].item() for name, value in many.items()})
-            quickest._known.clear()
+            quickest._useful._results.clear()
             tiling, part = propose_tiling(dataflow, shape, alone), closed_summa.propose_summa_job(product, alone, OPEN).part
             for name in ("rows", "cols", "queries", "keys"):
                 assert of_row(getattr(groups, name), row) == getattr(tiling, name), (dataflow, shape, alone)
@@ -316,7 +316,7 @@ def test_what_is_worth_its_memory_is_what_a_loop_over_candidates_finds(many: int
             TilingChoice(dataflow, shape, 2.0),
             group_designs(replace_leaves(given_chip, values), tiling, memory_steps(given_chip)),
         )
-        quickest._known.clear()
+        quickest._useful._results.clear()
         result = quickest._worths(kernel, designs)
         for row in range(0, count, 11):
             entry = result[designs.which[row]]
