@@ -75,7 +75,6 @@ class SimulatedDeployment:
         points: of complete runs: rate, output tokens over time and devices, and one request's over time. [1/s], [token/s]
         price: to make all its chips, with their memory and share of servers; NaN if it is not requested. [USD]
         per_mtoken: of a million output tokens at the largest rate; likewise. [USD]
-        search: what has been played of it, where its rate is that of one stream.
     """
 
     candidate: CandidateDeployment
@@ -84,7 +83,6 @@ class SimulatedDeployment:
     points: tuple[Point, ...] = ()
     price: float = math.nan
     per_mtoken: float = math.nan
-    search: RateSearch | None = None
 
     @property
     def rate(self) -> float:
@@ -109,10 +107,7 @@ def find_best_deployment(
     progress: ProgressBar,
     several: Pool,
 ) -> list[SimulatedDeployment]:
-    """Simulate the deployments that may be best, by falling estimate; skip those known to be slower.
-
-    They are compared by one stream, the same for all; the best have their maximum rates by all streams.
-    """
+    """Simulate the deployments that may be best, by falling estimate; skip those known to be slower."""
     tried: list[SimulatedDeployment] = []
     left, best, winner, alone = list(deployments), 0.0, None, Alone()
     if bounds.classes and not drop_hopeless(
@@ -134,7 +129,7 @@ def find_best_deployment(
             left = drop_hopeless(left, load, bounds, alone)
         unit = "users" if load.requests.users else "requests/s"
         progress.update(len(tried), len(tried) + sum(candidate.most > best for candidate in left), f"best {best:.3g} {unit}")
-    return _settle_best(tried, load, bounds) if load.draw is not None else tried
+    return _settle_users(tried, load, bounds) if load.requests.users and load.draw is not None else tried
 
 
 def drop_hopeless(
@@ -284,36 +279,19 @@ def _search_against_winner(
     if load.requests.users and load.draw is not None:
         return _of_users(deployment, load, bounds, winner)
     if winner is None:
-        return _search_alone(deployment, load, bounds, deployment.estimate.rate) or SimulatedDeployment(deployment, None)
+        return _search_rate(deployment, load, bounds, deployment.estimate.rate)
     rate, guess = _rate_above(winner.rate, load), deployment.estimate.rate
     # time per token need not grow with the rate: what nearly keeps its bounds is looked at by itself
     nearly = bounds.scale_bounds(NEARLY)
     served = simulate_at_rate(deployment, load, rate, nearly)
     if not nearly.broken_bound(served):
-        found_deployment = _search_alone(
+        found_deployment = _confirm_beyond(
             deployment, load, bounds, (guess if guess > rate and _broken_bounds_text(served, bounds) else rate), winner
         )
     else:
         further = guess > rate * NEAR and not bounds.broken_bound(simulate_at_rate(deployment, load, guess, bounds))
-        found_deployment = _search_alone(deployment, load, bounds, guess, winner) if further else None
-    if found_deployment and found_deployment.rate:
-        return found_deployment
-    return SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, served)))
-
-
-def _search_alone(
-    deployment: CandidateDeployment, load: ServingLoad, bounds: SloBounds, guess: float, winner: MaxRate | None = None
-) -> SimulatedDeployment | None:
-    """A deployment at its largest rate by one stream; None if one as long as that of the best breaks the bounds. [1/s]"""
-    if load.draw is None:
-        return _search_rate(deployment, load, bounds, guess)
-    points: list[Point] = []
-    search = _rate_search(deployment, load, bounds, points=points)
-    if winner and not replace(search, numbers=search.numbers[:1]).keeps_bounds(
-        rate_index(guess), winner.length, lasting=winner.length > winner.first
-    ):
-        return None
-    return replace(_with_found_rate(deployment, load, bounds, search.settle_alone(guess), points), search=search)
+        found_deployment = _confirm_beyond(deployment, load, bounds, guess, winner) if further else None
+    return found_deployment or SimulatedDeployment(deployment, None, (rate, _most_at_once(deployment, served)))
 
 
 def _of_users(
@@ -331,34 +309,21 @@ def _of_users(
     return SimulatedDeployment(deployment, search.estimate_max_rate(rate, near=ROUGH, step=FARTHER), points=tuple(points))
 
 
-def _settle_best(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
-    """Deployments of which the best by one stream have their maximum rates by all; others have none that is above these.
-
-    Of rates, those are looked at that exceed what the best ones so far have by all streams; of users, the best few.
-    """
+def _settle_users(tried: Sequence[SimulatedDeployment], load: ServingLoad, bounds: SloBounds) -> list[SimulatedDeployment]:
+    """Deployments of which the best few by one stream have their maximum numbers of users, by all streams; others have none."""
     settled_runs, best = dict[int, SimulatedDeployment](), None
     for deployment in sorted((deployment for deployment in tried if deployment.rate), key=lambda deployment: -deployment.rate)[
         :SETTLED
     ]:
         if best and best.capacity:
-            if not load.requests.users and deployment.rate < _rate_above(best.capacity.grid, load):
-                break
             again = _confirm_beyond(deployment.candidate, load, bounds, _rate_above(best.capacity.grid, load), best.capacity)
-        elif deployment.search is not None and deployment.capacity:
-            again = _with_found_rate(
-                deployment.candidate, load, bounds, deployment.search.settle_from(deployment.capacity), deployment.points
-            )
         else:
             again = _search_rate(deployment.candidate, load, bounds, deployment.rate)
         if again and again.rate > (best.rate if best else 0.0):
             best = again
         if again:
             settled_runs[id(deployment)] = replace(again, points=(*deployment.points, *again.points))
-    most = best.rate if best and not load.requests.users else 0.0
-    return [
-        replace(settled_runs.get(id(each), each if each.rate <= most else replace(each, capacity=None)), search=None)
-        for each in tried
-    ]
+    return [settled_runs.get(id(deployment), replace(deployment, capacity=None)) for deployment in tried]
 
 
 def _rate_above(best: float, load: ServingLoad) -> float:
@@ -479,14 +444,7 @@ def simulate_latency_curve(
     known = best.capacity and best.capacity.served
 
     def at_load(times: float) -> ServingRun:
-        if known and times == 1.0:
-            return known
-        rate = times * best.rate
-        if load.draw is None or load.requests.users or load.most:
-            return simulate_at_rate(best.candidate, load, rate, NO_STOP)
-        # as long a time as the first streams at the largest rate: the fewer come, the sooner queues have settled
-        requests = load.draw(min(enough_requests(load, bounds, rate), len(load.requests)), load.seed, rate)
-        return best.candidate.make_deployment(requests).serve(requests)
+        return known if known and times == 1.0 else simulate_at_rate(best.candidate, load, times * best.rate, NO_STOP)
 
     runs = several.map_in_order(at_load, LOAD_FRACTIONS)
     rows = [

@@ -86,9 +86,6 @@ SURE = 0.999
 CLOSED = 2 * USUAL
 """Most requests of the closed loop that gives the saturated rate during the search."""
 
-CLEAR = 0.8
-"""Times that rate: what arrives less fast is surely served, whatever a closed loop of more requests would give."""
-
 
 @dataclass(frozen=True, eq=False)
 class MaxRate:
@@ -105,7 +102,6 @@ class MaxRate:
         runs: number of simulated runs.
         length: of the streams, as of `RateSearch.count_requests`.
         grid: the largest rate of the grid that is kept, of which `rate` has fewer digits. [1/s]
-        first: requests of the first streams, where the rate is one stream's; else 0.
     """
 
     rate: float
@@ -119,7 +115,6 @@ class MaxRate:
     runs: int = 0
     length: int = 1
     grid: float = 0.0
-    first: int = 0
 
 
 def longest_allowed_time(load: ServingLoad, bounds: SloBounds) -> float:
@@ -406,40 +401,13 @@ class RateSearch:
                 length, self._by_one(length, start, ONE_STEP, ONE_NEAR, lasting=True), ONE_NEAR // 2, lasting=True
             )
             return self._none() if place is None else self._confirmed(place, length, lasts)
-        begin, first, length, lasts = self._begin(start, step)
-        place = self.climb(length, begin, 1, lasting=length > first)
-        return self._none() if place is None else self._confirmed(place, length, lasts)
-
-    def settle_from(self, alone: MaxRate) -> MaxRate:
-        """The maximum rate, from what `settle_alone` found."""
-        place = self.climb(alone.length, rate_index(alone.grid), 1, lasting=alone.length > alone.first)
-        return self._none() if place is None else self._confirmed(place, alone.length, alone.lasts)
-
-    def settle_alone(self, guess: float, *, step: int = 4) -> MaxRate:
-        """The largest rate of the grid that the first stream keeps, of the length that decides for all.
-
-        Args:
-            guess, step: as of `settle`. [1/s]
-        """
-        begin, first, length, lasts = self._begin(rate_index(guess), step)
-        rate, number = self.get_value(begin), self.numbers[0]
-        shares = self.attained.get((rate, length, number), (0.0, 0.0))
-        if min(shares[0 if length > first else 1 :]) < self.bounds.share:  # as of `bound_mean`
-            return self._none()
-        served = self.whole.get((rate, length, number)) or self.play(rate, length, number)
-        return MaxRate(
-            rate, served, "", length, self.load.seed + number, None, lasts, self.bounds.attainment(served),
-            len(self.attained), length, rate, first,
-        )  # fmt: skip
-
-    def _begin(self, start: int, step: int) -> tuple[int, int, int, bool]:
-        """Place of about the largest rate by one stream; lengths of first and deciding streams, and whether they last."""
-        first = self._first(rate_at(start))
+        first = self._first(guess)
         begin = self._by_one(first, start, step, 1, lasting=False)
         length, lasts = self.stream_length(first, self.get_value(begin))
         if length > first:
             begin = self._by_one(length, begin, 1, 1, lasting=True)
-        return begin, first, length, lasts
+        place = self.climb(length, begin, 1, lasting=length > first)
+        return self._none() if place is None else self._confirmed(place, length, lasts)
 
     def _by_one(self, length: int, start: int, step: int, near: int, *, lasting: bool) -> int:
         """The place of about the largest rate by the first of the streams, which is one of those that decide.
@@ -481,14 +449,11 @@ class RateSearch:
             rate = round_to_range(rate, several)
         rate = max(rate, 1.0) if self.users else rate
         count = self.count_requests(length, rate)
-        # attained at the largest rate of the grid: no less at one of fewer digits, or of a stream that comes less fast
-        lower = self.bound_mean(grid, self.count_requests(length, grid), lasting=lasts)
         while True:
+            lower = self.bound_mean(rate, count, lasting=lasts)
             for number in self.numbers:
-                if self._is_over(rate, count, number):
-                    continue
                 served = self.whole.get((rate, count, number)) or self.play(rate, count, number)
-                if self.bounds.attainment(served) >= self.bounds.share:
+                if self.bounds.attainment(served) >= self.bounds.share and not self._over(served, count):
                     beyond = min((other for other in self.missed if other > rate), default=0.0)
                     self.keep(rate, served)
                     seed = self.load.seed + number
@@ -499,12 +464,9 @@ class RateSearch:
             place = rate_index(rate) - 1
             rate = self.get_value(place)
 
-    def _is_over(self, rate: float, count: int, number: int) -> bool:
+    def _over(self, served: ServingRun, count: int) -> bool:
         """Whether the drawn requests of a stream arrive faster than they can be served."""
-        if self.users:
-            return False
-        arrives = self.draw_stream(rate, count, number).rate
-        return arrives > CLEAR * self.saturation_rate(min(count, CLOSED)) and arrives > self.saturation_rate(count)
+        return not self.users and served.requests.rate > self.saturation_rate(count)
 
     def _range(self, place: int, length: int, lasting: bool) -> tuple[float, float]:
         """The largest rates that single streams keep, the least and the most of them."""
