@@ -38,7 +38,8 @@ def suggest_assignment(word: str) -> str:
     ('did you mean chip=h100?', '')
     """
     name = word.strip().lower()
-    group = next((group for group in CHOICES if name and (SHIPPED_CONF / group / f"{name}.yaml").is_file()), "")
+    known = {group: {path.stem for path in (SHIPPED_CONF / group).glob("*.yaml")} for group in CHOICES}
+    group = next((group for group, names in known.items() if name in names), "")
     return f"did you mean {group}={name}?" if group else ""
 
 

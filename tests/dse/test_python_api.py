@@ -320,7 +320,7 @@ def test_a_list_is_a_table_of_names_and_lines(name: str) -> None:
 
 
 def test_published_rows_of_a_file_are_simulated(tmp_path: Path) -> None:
-    row = "a,table,chip=h100 model=llama3_8b,,tpot,13.3 ms..13.4 ms,ms,check,\n"
+    row = "a,table,chip=h100 model=llama3_8b,,tpot,12.2 ms..12.3 ms,ms,check,\n"
     (tmp_path / "mine.csv").write_text("id,where,overrides,baseline,metric,value,unit,role,note\n" + row.replace(" ms", ""))
     rows = dse.validate(tmp_path / "mine.csv")
     assert [result.id for result in rows] == ["a"]
